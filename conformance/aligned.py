@@ -58,8 +58,10 @@ class AlignedBarriers(Alignment):
             return
         snapshot_id, ahead = align(newest)
         complete = [change.snapshot_id for change in changes]
-        if self.held() != ahead or (complete and complete != [snapshot_id]):
-            raise DisagreementError(f"the model holds {self.held()} and completes {complete}, align says {ahead}")
+        if self.blocked_channels() != ahead or (complete and complete != [snapshot_id]):
+            raise DisagreementError(
+                f"the model holds {self.blocked_channels()} and completes {complete}, align says {ahead}"
+            )
         highest = max(newest.values())
         if highest == _NONE:
             return

@@ -87,9 +87,9 @@ class _AxisThrottleRun:
 
     def admit(self, watermark_ms: int, /) -> int | None:
         run = AxisRun(self._config, AxisState(emitted_ms=self._sent_ms), 0)
-        _, sent = run.rows(np.array([watermark_ms], np.int64), None)
+        _, watermarks = run.rows(np.array([watermark_ms], np.int64), None)
         self._sent_ms = run.state().emitted_ms
-        answer = int(sent[0]) if len(sent) else None
+        answer = int(watermarks[0]) if len(watermarks) else None
         _agree(self._scalar.admit(watermark_ms), answer)
         return answer
 

@@ -44,19 +44,19 @@ class _Join:
         ]
         self._plan = JoinPlan(left=sides[LEFT], right=sides[RIGHT], bounds=(Bound(0, 0, 1 - right_ms, left_ms - 1),))
         self._store = MemoryStore()
-        self._taken = 0
+        self._row_count = 0
 
-    def take(self, side: str, rows: Sequence[tuple]) -> list[dict]:
+    def add_rows(self, side: str, rows: Sequence[tuple]) -> list[dict]:
         """The pairs that rows of a side give, keys and values of them."""
         operator, one = JoinOperator(self._plan, self._store), self._plan.sides[_SIDES[side]]
-        numbers = range(self._taken, self._taken + len(rows))
-        self._taken += len(rows)
+        numbers = range(self._row_count, self._row_count + len(rows))
+        self._row_count += len(rows)
         keys = pa.array([str(key) for key, _ in rows])
         columns = [keys, [value for _, value in rows], list(numbers), key_hashes([keys], len(rows))]
         table = pa.table([*columns, np.full(len(rows), self.now_ms)], schema=one.exchange_schema)
-        made = [row for piece in operator.on_rows(_SIDES[side], table, None) for row in piece.rows.to_pylist()]
+        pairs = [row for piece in operator.on_rows(_SIDES[side], table, None) for row in piece.rows.to_pylist()]
         self._put_away(operator)
-        return made
+        return pairs
 
     def pass_time(self, ms: int) -> None:
         """Let the clock advance: both sides' watermarks do."""
@@ -87,18 +87,20 @@ def clock_join(vector: dict) -> Verdict:
         if step["do"] not in _SIDES:
             return fail(f"a step {step['do']!r} is not known", index)
         other = "right" if step["do"] == "left" else "left"
-        pairs = sorted(join.take(step["do"], [(step["key"], step["value"])]), key=lambda row: row[f"{other}_number"])
-        newest = [_told(row, step) for row in pairs[-1:]]
+        pairs = sorted(
+            join.add_rows(step["do"], [(step["key"], step["value"])]), key=lambda row: row[f"{other}_number"]
+        )
+        newest = [_answer(row, step) for row in pairs[-1:]]
         if newest != step["out"]:
             return fail("the answers differ", index, step["out"], newest)
         first = index if first is None and len(pairs) > 1 else first
     return MATCH if first is None else otherwise(EVERY_ROW, first)
 
 
-def _told(row: Mapping[str, Any], step: Mapping) -> dict:
+def _answer(row: Mapping[str, Any], step: Mapping) -> dict:
     """A pair in the words of a vector, which tells of it what it likes."""
-    made = {"value": row["left_value"] + row["right_value"], "key": step["key"]}
-    return {name: made[name] for name in (step["out"][0] if step["out"] else made)}
+    answer = {"value": row["left_value"] + row["right_value"], "key": step["key"]}
+    return {name: answer[name] for name in (step["out"][0] if step["out"] else answer)}
 
 
 def _then_sessions(vector: dict) -> Verdict:
@@ -110,10 +112,10 @@ def _then_sessions(vector: dict) -> Verdict:
             continue
         join = _Join(config, pa.string())
         rows = {side: [(key, value) for key, value in step[side]] for side in _SIDES}
-        pairs = [row for side in _SIDES for row in join.take(side, rows[side])]
+        pairs = [row for side in _SIDES for row in join.add_rows(side, rows[side])]
         if len({(row["key"], row["right_value"]) for row in pairs}) != len(pairs):
             return otherwise(EVERY_ROW, index)
         steps.append({"do": "partitions", "data": {"0": [row["left_value"] for row in pairs]}, "out": step["out"]})
-    told = {"clock": "processing", "type": "session", "gap": config["gap"], "keyed": True, "fold": "count"}
-    verdict = samza(vector | {"config": told, "steps": steps})
+    session_config = {"clock": "processing", "type": "session", "gap": config["gap"], "keyed": True, "fold": "count"}
+    verdict = samza(vector | {"config": session_config, "steps": steps})
     return verdict if verdict.outcome is not Outcome.FAIL else fail(verdict.reason, verdict.step, verdict.expected)

@@ -60,11 +60,11 @@ class DrivenOperator:
 
     def changed(self) -> tuple[dict[str, bytes], set[str]]:
         """Write the state, and return the blobs that were written and the names of those that were removed."""
-        written, removed = self._operator.drain()
-        self._store.blobs.update(written)
+        blobs, removed = self._operator.drain()
+        self._store.blobs.update(blobs)
         for name in removed:
             del self._store.blobs[name]
-        return dict(written), set(removed)
+        return dict(blobs), set(removed)
 
     def snapshot(self) -> dict[str, bytes]:
         """Write the state, and return all of it."""

@@ -12,7 +12,7 @@ from math import gcd
 import pyarrow as pa
 
 from conformance.driver import DrivenOperator
-from conformance.stream_words import Told, table_of
+from conformance.stream_words import StreamConfig, table_of
 from conformance.trigger_plans import Panes
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates.functions import count
@@ -23,21 +23,21 @@ from keyedwm.operators.results import PANE, WINDOW
 _MOST = 1_000
 
 
-class Dropped:
+class DroppedRows:
     """Counts what one window of a vector drops."""
 
-    def __init__(self, told: Told, panes: Panes) -> None:
-        self._told = told
+    def __init__(self, stream: StreamConfig, panes: Panes) -> None:
+        self._stream = stream
         self._operators = [
             (plan, DrivenOperator(plan))
             for window in self._windows()
             for plan in [
                 WindowPlan(
-                    schema=pa.schema(told.fields),
-                    by=("key",) if told.is_keyed else (),
+                    schema=pa.schema(stream.fields),
+                    by=("key",) if stream.is_keyed else (),
                     window=window,
                     aggregates=(("rows", count()),),
-                    lateness_ms=0 if panes.is_done else told.lateness_ms,
+                    lateness_ms=0 if panes.is_done else stream.lateness_ms,
                     late=LatePolicy.EMIT,
                 )
             ]
@@ -46,29 +46,29 @@ class Dropped:
 
     def step(self, step: dict) -> None:
         """Take a step; `total` says how many were dropped so far."""
-        rows = self._told.rows(step)
+        rows = self._stream.rows(step)
         for plan, operator in self._operators:
             if rows:
-                taken = operator.take(combine_rows(plan, table_of(rows, plan.schema)), 0)
-                self.total += sum(self._dropped(row) for row in taken.to_pylist())
+                late_rows = operator.take(combine_rows(plan, table_of(rows, plan.schema)), 0)
+                self.total += sum(self._count_dropped(row) for row in late_rows.to_pylist())
             elif step["do"] == "watermark" and step["ts"] != "max":
                 operator.advance(step["ts"])
 
     def _windows(self) -> Iterator[SlidingWindow | SessionWindow]:
-        told = self._told
-        if told.session is not None:
-            yield told.session
+        stream = self._stream
+        if stream.session is not None:
+            yield stream.session
             return
-        beat_ms = gcd(told.size_ms, told.slide_ms)
-        places = range(told.offset_ms % beat_ms, told.size_ms, beat_ms)
+        beat_ms = gcd(stream.size_ms, stream.slide_ms)
+        places = range(stream.offset_ms % beat_ms, stream.size_ms, beat_ms)
         if len(places) > _MOST:
             raise ValueError(f"windows stand on {len(places)} places")
         for offset_ms in places:
-            yield SlidingWindow(told.size_ms, told.size_ms, offset_ms)
+            yield SlidingWindow(stream.size_ms, stream.size_ms, offset_ms)
 
-    def _dropped(self, row: dict) -> int:
+    def _count_dropped(self, row: dict) -> int:
         if row[PANE]["timing"] != "expired":
             return 0
         start_ms = round(row[WINDOW]["start"].timestamp() * 1000)
-        is_ours = self._told.session is not None or (start_ms - self._told.offset_ms) % self._told.slide_ms == 0
+        is_ours = self._stream.session is not None or (start_ms - self._stream.offset_ms) % self._stream.slide_ms == 0
         return row["rows"] if is_ours else 0

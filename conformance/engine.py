@@ -81,9 +81,9 @@ class Engine:
         """Take an event."""
         number = value if isinstance(value, int) else None
         columns = [*_key(key), event_ms, number, pickle.dumps(value)]
-        return _shown(self._operator.take(combine_rows(self._plan, _row(columns, _SCHEMA))))
+        return _results(self._operator.take(combine_rows(self._plan, _row(columns, _SCHEMA))))
 
-    def hold(self, start_ms: int, end_ms: int, key: object, accumulator: object) -> Results:
+    def add_accumulator(self, start_ms: int, end_ms: int, key: object, accumulator: object) -> Results:
         """Take a partial result."""
         facts: dict[str, object] = {START: start_ms, END: end_ms, LAST: end_ms - 1}
         facts |= dict(zip(("number", "text"), _key(key), strict=True))
@@ -98,11 +98,11 @@ class Engine:
         inner["accumulator"] = pickle.dumps(accumulator)
         schema = self._plan.partial_schema
         columns = [facts[name] if name in facts else inner[name.split("_")[-1]] for name in schema.names]
-        return _shown(self._operator.take(_row(columns, schema)))
+        return _results(self._operator.take(_row(columns, schema)))
 
     def watermark(self, time_ms: int) -> Results:
         """Close windows, then start anew from blobs."""
-        results = _shown(self._operator.advance(time_ms))
+        results = _results(self._operator.advance(time_ms))
         self._operator = DrivenOperator(self._plan, self._operator.snapshot())
         return results
 
@@ -113,7 +113,7 @@ class Engine:
 
     def complete(self) -> Results:
         """Close every window."""
-        return _shown(self._operator.complete())
+        return _results(self._operator.complete())
 
 
 def windows_of(event_ms: int, config: SlidingConfig) -> list[list[int]]:
@@ -131,10 +131,10 @@ class BothSliding(Sliding):
     ) -> None:
         super().__init__(config, aggregate, state)
         self._engine = Engine(config, name, aggregate)
-        held: Mapping[int, Mapping[object, object]] = state.frames if state else {}
-        for end_ms, entries in held.items():
+        frames: Mapping[int, Mapping[object, object]] = state.frames if state else {}
+        for end_ms, entries in frames.items():
             for key, accumulator in entries.items():
-                self._engine.hold(self._frame_of(end_ms - 1), end_ms, key, accumulator)
+                self._engine.add_accumulator(self._frame_of(end_ms - 1), end_ms, key, accumulator)
         if state:
             self._engine.stand_at(state.watermark_ms)
 
@@ -145,7 +145,7 @@ class BothSliding(Sliding):
     def frame(self, end_ms: int, key: object, accumulator: object) -> Results:
         """See Sliding."""
         start_ms = floor_frame(end_ms - 1, self._config.slide_ms, self._config.offset_ms)
-        engine = self._engine.hold(start_ms, end_ms, key, accumulator)
+        engine = self._engine.add_accumulator(start_ms, end_ms, key, accumulator)
         return _agreed(super().frame(end_ms, key, accumulator), engine)
 
     def watermark(self, time_ms: int) -> Results:
@@ -172,10 +172,10 @@ class BothSessions(Sessions):
     ) -> None:
         super().__init__(config, aggregate, state)
         self._engine = Engine(config, name, aggregate)
-        held: Mapping[object, tuple[Session, ...]] = state.sessions if state else {}
-        for key, sessions in held.items():
+        sessions_by_key: Mapping[object, tuple[Session, ...]] = state.sessions if state else {}
+        for key, sessions in sessions_by_key.items():
             for one in sessions:
-                self._engine.hold(one.start_ms, one.end_ms, key, one.accumulator)
+                self._engine.add_accumulator(one.start_ms, one.end_ms, key, one.accumulator)
         if state:
             self._engine.stand_at(state.watermark_ms)
 
@@ -212,7 +212,7 @@ def _row(values: list, schema: pa.Schema) -> pa.Table:
     return pa.table([pa.array([value], field.type) for value, field in zip(values, schema, strict=True)], schema=schema)
 
 
-def _shown(table: pa.Table) -> Results:
+def _results(table: pa.Table) -> Results:
     results: Results = []
     for row in table.to_pylist():
         own = pickle.loads(row["own"])  # noqa: S301  pickled above

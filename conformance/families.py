@@ -183,10 +183,10 @@ FAMILIES = (
 
 def family_of(path: Path) -> Family:
     """The family of a file's vectors. Raises LookupError unless there is exactly one."""
-    found = [family for family in FAMILIES if family.holds(path)]
-    if len(found) != 1:
-        raise LookupError(f"{path} belongs to {len(found)} families, it must be one")
-    return found[0]
+    families = [family for family in FAMILIES if family.holds(path)]
+    if len(families) != 1:
+        raise LookupError(f"{path} belongs to {len(families)} families, it must be one")
+    return families[0]
 
 
 def table(outcomes: Iterable[tuple[Path, Outcome]]) -> str:

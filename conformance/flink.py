@@ -55,22 +55,24 @@ def _checked(vector: dict, answers: list) -> tuple[list, list]:
     return expected, [None if wanted is None else answer for wanted, answer in zip(expected, answers, strict=True)]
 
 
-def _decide(vector: dict, ours: list, peers: list[list], rule: str, shown: Callable = lambda answer: answer) -> Verdict:
+def _decide(
+    vector: dict, answers: list, peers: list[list], rule: str, convert_answer: Callable = lambda answer: answer
+) -> Verdict:
     """MATCH, or decided otherwise when one of the peer's models gives the answers, or a failure."""
-    expected, got = _checked(vector, ours)
-    wanted = [None if answer is None else shown(answer) for answer in expected]
-    if first_difference(wanted, got) is None:
+    expected, actual = _checked(vector, answers)
+    converted = [None if answer is None else convert_answer(answer) for answer in expected]
+    if first_difference(converted, actual) is None:
         return MATCH
-    verdict = compare(wanted, got)
-    if not any(first_difference(wanted, _checked(vector, peer)[1]) is None for peer in peers):
+    verdict = compare(converted, actual)
+    if not any(first_difference(converted, _checked(vector, peer)[1]) is None for peer in peers):
         return verdict
     jet = vector.get("alt", {}).get("jet-coalescer")
     if jet is not None and vector["params"]["inputs"] > 1:  # with one queue Jet repeats its idle marker (rule 4)
         jet = list(takewhile(lambda answer: not any("error" in item for item in answer), jet))
-        verdict = compare([shown(answer) for answer in jet], got[: len(jet)])
+        verdict = compare([convert_answer(answer) for answer in jet], actual[: len(jet)])
         if verdict is not MATCH:
             return verdict
-    return otherwise(rule, first_difference(wanted, got))
+    return otherwise(rule, first_difference(converted, actual))
 
 
 def _valve(vector: dict) -> Verdict:
@@ -79,7 +81,7 @@ def _valve(vector: dict) -> Verdict:
     coalescer = Coalescer(guarantee=Guarantee.AT_LEAST_ONCE)
     coalescer.step([ChannelAdded(name) for name in names], 0)
     valves = [Valve(count, legacy=legacy) for legacy in (False, True)]
-    ours: list = []
+    own_answers: list = []
     peers: list[list] = [[], []]
     ended: set[str] = set()
     for step in vector["steps"]:
@@ -90,15 +92,15 @@ def _valve(vector: dict) -> Verdict:
             change = ChannelWentIdle(name) if step["op"] == "idle" else ChannelWoken(name)
         else:
             change = ChannelFinished(name) if time_ms == MAX_MS else WatermarkAdvanced(name, 0, time_ms)
-        made = [] if name in ended else coalescer.step([change], 0)
+        outputs = [] if name in ended else coalescer.step([change], 0)
         ended.update([name] if isinstance(change, ChannelFinished) else [])
-        ours.append([("wm", item.time_ms) if isinstance(item, Watermark) else ("idle",) for item in made])
+        own_answers.append([("wm", item.time_ms) if isinstance(item, Watermark) else ("idle",) for item in outputs])
         for valve, answers in zip(valves, peers, strict=True):
             answers.append(valve.step(step["op"], step["input"], time_ms))
     rule = (
         "rules 2 to 4: any watermark wakes, a woken laggard holds the output, all idle flushes, the end is no watermark"
     )
-    return _decide(vector, ours, peers, rule, _valve_answer)
+    return _decide(vector, own_answers, peers, rule, _valve_answer)
 
 
 def _valve_answer(answer: list) -> list:
@@ -112,7 +114,7 @@ def _multiplexer(vector: dict) -> Verdict:
     coalescer = Coalescer(guarantee=Guarantee.AT_LEAST_ONCE)
     peer = Multiplexer()
     pending: list[Change] = []
-    ours: list = []
+    answers: list = []
     peers: list = []
     idle = False
     for step in vector["steps"]:
@@ -131,9 +133,11 @@ def _multiplexer(vector: dict) -> Verdict:
             coalescer.step(pending, 0)
             pending = []
             idle = coalescer.snapshot().common.idle_spell
-        ours.append({"wm": coalescer.emitted_ms(), "idle": idle})
+        answers.append({"wm": coalescer.emitted_ms(), "idle": idle})
         peers.append(peer.step(op, step))
-    return _decide(vector, ours, [peers], "rules 2 and 5: a removal counts at once, and without channels all is idle")
+    return _decide(
+        vector, answers, [peers], "rules 2 and 5: a removal counts at once, and without channels all is idle"
+    )
 
 
 def _idle_timer(vector: dict) -> Verdict:
@@ -142,7 +146,7 @@ def _idle_timer(vector: dict) -> Verdict:
     idleness = Idleness(timeout_ms)
     peer = IdleTimer(timeout_ms)
     quiet_since_ms, pauses, before = 0, 0, False
-    ours: list = []
+    answers: list = []
     peers: list = []
     for step in vector["steps"]:
         op, now_ms = step["op"], step["t"]
@@ -150,17 +154,17 @@ def _idle_timer(vector: dict) -> Verdict:
         if op == "event":
             quiet_since_ms, before = now_ms, False
         idle = idleness.is_idle(quiet_since_ms=quiet_since_ms, now_ms=now_ms, caught_up=not pauses)
-        ours.append({"idle": idle, "mark_idle": idle and not before})
+        answers.append({"idle": idle, "mark_idle": idle and not before})
         before = idle if op == "probe" else before
         peers.append(peer.step(op, now_ms))
-    return _decide(vector, ours, [peers], "rule 10: idle is exact, by log end and timeout, not by probes")
+    return _decide(vector, answers, [peers], "rule 10: idle is exact, by log end and timeout, not by probes")
 
 
 def _barriers(vector: dict) -> Verdict:
     tracker = vector["model"] == "flink-barrier-tracker"
     names = channels(vector["params"]["inputs"])
     alignment = AlignedBarriers(names, guarantee=Guarantee.AT_LEAST_ONCE if tracker else Guarantee.EXACTLY_ONCE)
-    ours: list = []
+    answers: list = []
     for step in vector["steps"]:
         name = names[step["input"]]
         if step["op"] == "barrier":
@@ -169,15 +173,15 @@ def _barriers(vector: dict) -> Verdict:
             changes = alignment.cancel(step["id"])
         else:
             changes = alignment.done(name)
-        ours.append(
+        answers.append(
             {
                 "triggered": [change.snapshot_id for change in changes if isinstance(change, Completed)],
                 "aborted": [change.snapshot_id for change in changes if isinstance(change, Aborted)],
-                "blocked": [index for index, each in enumerate(names) if each in alignment.held()],
+                "blocked": [index for index, each in enumerate(names) if each in alignment.blocked_channels()],
             }
         )
-    expected, got = _checked(vector, ours)
-    verdict = compare(expected, got)
+    expected, actual = _checked(vector, answers)
+    verdict = compare(expected, actual)
     if verdict is not MATCH and vector["params"].get("checkpoint_after_finish") is False:
         return otherwise("rule 12: a finished channel is not waited for", verdict.step)
     return verdict
@@ -214,9 +218,9 @@ def _sampler(vector: dict) -> Verdict:
 
 
 def _peer_only(vector: dict, answers: list) -> Verdict:
-    expected, got = _checked(vector, answers)
-    wanted = [answer and {name: _time(value) for name, value in answer.items()} for answer in expected]
-    verdict = compare(wanted, got)
+    expected, actual = _checked(vector, answers)
+    converted = [answer and {name: _time(value) for name, value in answer.items()} for answer in expected]
+    verdict = compare(converted, actual)
     return otherwise(NO_DRIFT_RULE) if verdict is MATCH else verdict
 
 

@@ -32,13 +32,13 @@ def flights(vector: dict) -> Verdict:
         records.append_column("origin", origins), tumbling(HOUR_MS), ("origin",), (("count", agg.count()),), "event_ms"
     )
     top = max(rows, key=lambda row: (row[3], row[0], row[1]))
-    made = {
+    hashes = {
         "rows": len(rows),
         "sum": sum(row[3] for row in rows),
         "max": [top[3], top[0], top[1]],
         "sha256": hashed(rows),
     }
-    return compare([expected[name] for name in made], list(made.values()))
+    return compare([expected[name] for name in hashes], list(hashes.values()))
 
 
 def windowed(
@@ -54,12 +54,13 @@ def windowed(
     for at in range(0, len(table), _PIECE_ROWS):
         operator.take(combine_rows(plan, table.slice(at, _PIECE_ROWS)))
         operator = DrivenOperator(plan, operator.snapshot())
-    made = operator.complete()
+    results = operator.complete()
     edges = [
-        pc.divide(pc.struct_field(made[WINDOW], edge).cast(pa.int64()), 1000).to_pylist() for edge in ("start", "end")
+        pc.divide(pc.struct_field(results[WINDOW], edge).cast(pa.int64()), 1000).to_pylist()
+        for edge in ("start", "end")
     ]
-    values = [made[name].to_pylist() for name, _ in aggregates]
-    return list(zip(*(made[name].to_pylist() for name in by), *edges, *values, strict=True))
+    values = [results[name].to_pylist() for name, _ in aggregates]
+    return list(zip(*(results[name].to_pylist() for name in by), *edges, *values, strict=True))
 
 
 def hashed(rows: Iterable[tuple]) -> str:

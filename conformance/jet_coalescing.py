@@ -28,14 +28,14 @@ def flat(item: object) -> tuple:
     return ("idle",) if "idle" in item else ("barrier", item["barrier"])
 
 
-def shown(item: Item | Terminal) -> tuple:
+def as_tuple(item: Item | Terminal) -> tuple:
     """One of our items as such a tuple."""
     if isinstance(item, Watermark):
         return ("wm", item.key, item.time_ms)
     if isinstance(item, Event):
         return ("event", item.payload)
     if isinstance(item, Terminal):
-        return shown(item.barrier)
+        return as_tuple(item.barrier)
     return ("barrier", item.snapshot_id) if isinstance(item, Barrier) else ("idle",)
 
 
@@ -55,18 +55,18 @@ def _coalescer(vector: dict) -> Verdict:
     for index, step in enumerate(vector["steps"]):
         clock_ms = step.get("now", clock_ms)
         try:
-            made = [shown(item) for item in _coalescer_step(coalescer, step, clock_ms)]
+            actual = [as_tuple(item) for item in _coalescer_step(coalescer, step, clock_ms)]
         except (RegressionError, OutOfTurnError):
-            made = [ERROR]
+            actual = [ERROR]
         seen_keys.update({step.get("key", 0)} if step["op"] == "wm" else ())
         expected = [ERROR] if "error" in step else [flat(item) for item in step["emit"]]
-        if made != expected and sorted(made) != sorted(expected):
-            rule = _rule_for(count, step, expected, made)
-            return otherwise(rule, index) if rule else fail("the answers differ", index, expected, made)
+        if actual != expected and sorted(actual) != sorted(expected):
+            rule = _rule_for(count, step, expected, actual)
+            return otherwise(rule, index) if rule else fail("the answers differ", index, expected, actual)
         verdict = _coalescer_state(coalescer, step, seen_keys)
         if verdict is not MATCH:
-            return fail(verdict.reason, index, verdict.expected, verdict.got)
-        if made == [ERROR]:
+            return fail(verdict.reason, index, verdict.expected, verdict.actual)
+        if actual == [ERROR]:
             break
     return MATCH
 
@@ -84,19 +84,19 @@ def _coalescer_step(coalescer: SingleSteps, step: dict, clock_ms: int) -> list:
 def _coalescer_state(coalescer: SingleSteps, step: dict, seen_keys: set[int]) -> Verdict:
     common = coalescer.snapshot().common
     if "top" in step and common.top.get(0) != step["top"]:
-        return fail("the highest watermark differs", expected=step["top"], got=common.top.get(0))
+        return fail("the highest watermark differs", expected=step["top"], actual=common.top.get(0))
     if "coalesced" in step and coalescer.emitted_ms() != step["coalesced"]:
-        return fail("the coalesced watermark differs", expected=step["coalesced"], got=coalescer.emitted_ms())
+        return fail("the coalesced watermark differs", expected=step["coalesced"], actual=coalescer.emitted_ms())
     if "keys" in step and sorted(step["keys"]) != sorted(seen_keys):
-        return fail("the known keys differ", expected=step["keys"], got=sorted(seen_keys))
+        return fail("the known keys differ", expected=step["keys"], actual=sorted(seen_keys))
     return MATCH
 
 
-def _rule_for(count: int, step: dict, expected: list, made: list) -> str:
+def _rule_for(count: int, step: dict, expected: list, actual: list) -> str:
     """The rule that decides otherwise, empty if none does."""
-    if count == 0 and made == [("idle",)] and not expected:
+    if count == 0 and actual == [("idle",)] and not expected:
         return "rule 5: without channels the output is idle at once"
-    if count == 1 and step["op"] == "idle" and expected == [("idle",)] and not made:
+    if count == 1 and step["op"] == "idle" and expected == [("idle",)] and not actual:
         return "rule 4: one idle marker per idle spell"
     return ""
 
@@ -107,26 +107,26 @@ def _barriers(vector: dict) -> Verdict:
     names = channels(config["queues"])
     inbound = Inbound(names, guarantee=guarantee_of(config["mode"]), alignment=AlignedBarriers)
     expected: list[tuple] = []
-    made: list[tuple] = []
+    actual: list[tuple] = []
     last: list[tuple] = []
     for index, step in enumerate(vector["steps"]):
         if step["op"] == "add":
             for item in step["items"]:
-                inbound.put(names[step["queue"]], _item(item))
+                inbound.append_item(names[step["queue"]], _item(item))
             continue
         try:
-            last = [shown(item) for item in inbound.read_once()[1] if item is not End.END]
+            last = [as_tuple(item) for item in inbound.read_once()[1] if item is not End.END]
         except OutOfTurnError as error:
             return MATCH if "error" in step else fail(str(error), index, step.get("emit"))
         if "error" in step:
             return fail("nothing was refused", index, step["error"])
-        made += last
+        actual += last
         expected += [flat(item) for item in step["emit"]]
     # Jet keeps control items back while a pass gives data, so the last pass may still owe some of ours.
-    owed = made[len(expected) :]
-    if made[: len(expected)] == expected and all(item in last and item[0] != "event" for item in owed):
+    owed = actual[len(expected) :]
+    if actual[: len(expected)] == expected and all(item in last and item[0] != "event" for item in owed):
         return MATCH
-    return compare(expected, made)
+    return compare(expected, actual)
 
 
 def _item(item: object) -> Item | Terminal:
@@ -160,23 +160,23 @@ class Operator:
     def run(self) -> list[tuple]:
         """Everything that the operator and its output see until nothing moves."""
         calls: list[tuple] = []
-        moved = True
-        while moved:
-            moved = False
+        is_moving = True
+        while is_moving:
+            is_moving = False
             for edge, name in enumerate(self._names):
-                while self._waiting[name] and name not in self._alignment.held():
-                    moved = True
+                while self._waiting[name] and name not in self._alignment.blocked_channels():
+                    is_moving = True
                     item = self._waiting[name].popleft()
-                    calls += self._take(edge, name, item)
+                    calls += self._process_item(edge, name, item)
                     if not isinstance(item, Event):
                         break
         return calls
 
-    def _take(self, edge: int, name: str, item: Item | Terminal) -> list[tuple]:
+    def _process_item(self, edge: int, name: str, item: Item | Terminal) -> list[tuple]:
         if isinstance(item, Event):
             self._coalescer.event(name)
             self._processed.append(item.payload)
-            return [shown(item)]
+            return [as_tuple(item)]
         if isinstance(item, Watermark):
             first = ("edge_wm", item.time_ms, edge, item.key)
             return [first, *self._global(self._coalescer.watermark(name, item.key, item.time_ms))]
@@ -207,12 +207,12 @@ def _operator(vector: dict) -> Verdict:
             operator.push(step["edge"], step["items"])
             continue
         try:
-            made = operator.run()
+            actual = operator.run()
         except KeyedwmError as error:
             return MATCH if "error" in step else fail(str(error), index, step.get("calls"))
         expected = [_call(item) for item in step.get("calls", [])]
-        if "error" in step or made != expected:
-            return fail("the calls differ", index, step.get("error", expected), made)
+        if "error" in step or actual != expected:
+            return fail("the calls differ", index, step.get("error", expected), actual)
         if "saved" in step and operator.saved != step["saved"]:
             return fail("what was saved differs", index, step["saved"], operator.saved)
         operator.saved.clear()
@@ -229,17 +229,17 @@ def _call(item: object) -> tuple:
 
 def _late_drop(vector: dict) -> Verdict:
     watermark_ms = None
-    expected, made = [], []
+    expected, actual = [], []
     for step in vector["steps"]:
         expected.append(step["emit"])
         if step["op"] == "row":
-            made.append([] if is_late(step["ts"], watermark_ms) else [{"row": step["ts"]}])
+            actual.append([] if is_late(step["ts"], watermark_ms) else [{"row": step["ts"]}])
             continue
         key = {"key": step["key"]} if "key" in step else {}
         if step.get("key", 0) == vector["config"]["wm_key"]:
             watermark_ms = step["value"]
-        made.append([{"wm": step["value"], **key}])
-    return compare(expected, made)
+        actual.append([{"wm": step["value"], **key}])
+    return compare(expected, actual)
 
 
 COALESCING: Mapping[str, Callable[[dict], Verdict]] = {

@@ -43,44 +43,47 @@ class Pairwise:
 class _Driven:
     """The operator as a vector drives it."""
 
-    def __init__(self, words: Mapping[str, Any], condition: Callable[[Row, Row], bool], *, restarts: bool) -> None:
+    def __init__(self, config: Mapping[str, Any], condition: Callable[[Row, Row], bool], *, restarts: bool) -> None:
         self._restarts = restarts
         self._times = [
-            {int(key): column for key, column in words[f"{side}_keys"].items()} for side in ("left", "right")
+            {int(key): column for key, column in config[f"{side}_keys"].items()} for side in ("left", "right")
         ]
         sides = [
             JoinInputSpec(
                 name,
-                pa.schema([(f"c{at}", pa.int64()) for at in range(words[f"{name}_cols"])]),
+                pa.schema([(f"c{at}", pa.int64()) for at in range(config[f"{name}_cols"])]),
                 (),
                 tuple(Axis(str(key), key) for key in self._times[number]),
             )
             for number, name in enumerate(("left", "right"))
         ]
         self.plan = JoinPlan(
-            left=sides[LEFT], right=sides[RIGHT], bounds=tuple(self._bounds(words["postpone"])), how=How(words["type"])
+            left=sides[LEFT],
+            right=sides[RIGHT],
+            bounds=tuple(self._bounds(config["postpone"])),
+            how=How(config["type"]),
         )
         columns = (tuple(sides[LEFT].schema.names), tuple(sides[RIGHT].schema.names))
         object.__setattr__(self.plan, "matches", Pairwise(condition, columns))
         self._keys = [key for side in self._times for key in side]
         self._growth = Coalescer()
         self._growth.step([ChannelAdded("vector")], 0)
-        self._checks_growth = words.get("guarantee") == "exactly_once"
+        self._checks_growth = config.get("guarantee") == "exactly_once"
         self._store = MemoryStore()
         self._operator = JoinOperator(self.plan, self._store)
-        self._told: dict[int, int] = {}
+        self._emitted_ms: dict[int, int] = {}
 
     def _bounds(self, postpone: Mapping[str, Mapping[str, int]]) -> list[Bound]:
         left, right = (list(side) for side in self._times)
-        found: list[Bound] = []
+        bounds: list[Bound] = []
         for key, of_key in postpone.items():
             for other, ms in of_key.items():
                 a, b = int(key), int(other)
                 if a in left and b in right:
-                    found.append(Bound(left.index(a), right.index(b), -ms, None))
+                    bounds.append(Bound(left.index(a), right.index(b), -ms, None))
                 elif a in right and b in left:
-                    found.append(Bound(left.index(b), right.index(a), None, ms))
-        return found
+                    bounds.append(Bound(left.index(b), right.index(a), None, ms))
+        return bounds
 
     def step(self, step: Mapping[str, Any]) -> list[tuple]:
         """Return the rows and the watermarks that became true."""
@@ -95,11 +98,11 @@ class _Driven:
             rows = list(self._operator.on_watermark(side, step["key"], step["value"]))
         if self._restarts or step["op"] not in {"row", "wm"}:
             self._restart()
-        made: list[tuple] = [("row", self._values(row)) for output in rows for row in output.rows.to_pylist()]
+        answers: list[tuple] = [("row", self._values(row)) for output in rows for row in output.rows.to_pylist()]
         now = self._operator.output_watermarks_ms(None)
-        made += [("wm", self._keys[axis], ms) for axis, ms in now.items() if self._told.get(axis) != ms]
-        self._told = now
-        return made
+        answers += [("wm", self._keys[axis], ms) for axis, ms in now.items() if self._emitted_ms.get(axis) != ms]
+        self._emitted_ms = now
+        return answers
 
     def _restart(self) -> None:
         changes = self._operator.drain()
@@ -108,7 +111,7 @@ class _Driven:
         self._store.blobs.update(changes.blobs)
         self._operator = JoinOperator(self.plan, MemoryStore(dict(self._store.blobs)))
 
-    def held(self, side: str) -> list[list[int]]:
+    def buffered_rows(self, side: str) -> list[list[int]]:
         """Return the rows held."""
         return sorted(list(row.values()) for row in self._operator.buffered_rows(SIDES[side[0]]))
 
@@ -128,13 +131,13 @@ class _Driven:
 
 def through_operator(vector: Mapping[str, Any], condition: Callable[[Row, Row], bool]) -> Verdict:
     """Replay a vector of the join. condition: the vector's, over a row of each side."""
-    words, error = vector["config"], vector.get("error")
+    config, error = vector["config"], vector.get("error")
     try:
-        once, restarted = (_Driven(words, condition, restarts=restarts) for restarts in (False, True))
+        once, restarted = (_Driven(config, condition, restarts=restarts) for restarts in (False, True))
     except OptionError as refused:
         return MATCH if error is not None else fail(str(refused))
     if error is not None:
-        return otherwise("joins: full is supported") if words["type"] == "full" else fail("nothing was refused")
+        return otherwise("joins: full is supported") if config["type"] == "full" else fail("nothing was refused")
     verdict = _steps(vector, once)
     return verdict if verdict is not MATCH else _steps(vector, restarted)
 
@@ -142,15 +145,15 @@ def through_operator(vector: Mapping[str, Any], condition: Callable[[Row, Row], 
 def _steps(vector: Mapping[str, Any], join: _Driven) -> Verdict:
     for index, step in enumerate(vector["steps"]):
         try:
-            made = join.step(step)
+            actual = join.step(step)
         except KeyedwmError as refused:
             return MATCH if "error" in step else fail(str(refused), index, step.get("emit"))
-        wanted = [
+        expected = [
             ("wm", item["key"], item["wm"]) if isinstance(item, dict) else ("row", list(item))
             for item in step.get("emit", [])
         ]
-        if "error" in step or sorted(map(repr, wanted)) != sorted(map(repr, made)):
-            return fail("the answers differ", index, step.get("error", wanted), made)
+        if "error" in step or sorted(map(repr, expected)) != sorted(map(repr, actual)):
+            return fail("the answers differ", index, step.get("error", expected), actual)
         verdict = _state(join, step, index)
         if verdict is not MATCH:
             return verdict
@@ -159,8 +162,8 @@ def _steps(vector: Mapping[str, Any], join: _Driven) -> Verdict:
 
 def _state(join: _Driven, step: Mapping[str, Any], index: int) -> Verdict:
     for side in ("left", "right"):
-        if side in step and sorted(step[side]) != join.held(side):
-            return fail(f"the rows held {side} differ", index, step[side], join.held(side))
+        if side in step and sorted(step[side]) != join.buffered_rows(side):
+            return fail(f"the rows held {side} differ", index, step[side], join.buffered_rows(side))
     for key, limit_ms in step.get("limit", {}).items():
         if join.limit_ms(int(key)) != limit_ms:
             return fail(f"the limit of key {key} differs", index, limit_ms, join.limit_ms(int(key)))

@@ -41,18 +41,18 @@ def _clause(clause: dict, row: Mapping[str, Row]) -> bool:
     return row[side][column] > value
 
 
-def _config(words: Mapping) -> JoinConfig:
-    if words["type"] not in OUTER:
-        raise OptionError(f"a join of type {words['type']!r} is not known, it must be inner, left or right")
+def _config(config: Mapping) -> JoinConfig:
+    if config["type"] not in OUTER:
+        raise OptionError(f"a join of type {config['type']!r} is not known, it must be inner, left or right")
     return JoinConfig(
-        left_keys=_keyed(words["left_keys"]),
-        right_keys=_keyed(words["right_keys"]),
-        left_columns=words["left_cols"],
-        right_columns=words["right_cols"],
-        postpone={key: _keyed(of_key) for key, of_key in _keyed(words["postpone"]).items()},
-        condition=_condition(words["condition"]),
-        outer=OUTER[words["type"]],
-        guarantee=guarantee_of(words["guarantee"]) if "guarantee" in words else Guarantee.AT_LEAST_ONCE,
+        left_keys=_keyed(config["left_keys"]),
+        right_keys=_keyed(config["right_keys"]),
+        left_columns=config["left_cols"],
+        right_columns=config["right_cols"],
+        postpone={key: _keyed(of_key) for key, of_key in _keyed(config["postpone"]).items()},
+        condition=_condition(config["condition"]),
+        outer=OUTER[config["type"]],
+        guarantee=guarantee_of(config["guarantee"]) if "guarantee" in config else Guarantee.AT_LEAST_ONCE,
     )
 
 
@@ -83,25 +83,25 @@ def _join_steps(vector: dict, config: JoinConfig, *, back: bool) -> Verdict:
     """`back`: as Jet, a lower watermark is taken and the last received one goes back."""
     join = Join(config)
     for index, step in enumerate(vector["steps"]):
-        made: list = []
+        outputs: list = []
         if back and step["op"] == "wm":
             join = _without_received(config, join, step["key"])
         try:
             if step["op"] == "row":
-                made = list(join.row(SIDES[step["side"]], tuple(step["row"])))
+                outputs = list(join.row(SIDES[step["side"]], tuple(step["row"])))
             elif step["op"] == "wm":
-                made = join.watermark(step["key"], step["value"])
+                outputs = join.watermark(step["key"], step["value"])
             else:
                 join = Join(config, join.snapshot())
         except KeyedwmError as error:
             return MATCH if "error" in step else fail(str(error), index, step.get("emit"))
         if "error" in step:
-            return fail("nothing was refused", index, step["error"], made)
-        rows = [item for item in made if not isinstance(item, Watermark)]
+            return fail("nothing was refused", index, step["error"], outputs)
+        rows = [item for item in outputs if not isinstance(item, Watermark)]
         expected = [_answer(item) for item in step.get("emit", [])]
-        got = [_answer(item) for item in [*rows, *(item for item in made if isinstance(item, Watermark))]]
-        if sorted(map(repr, expected)) != sorted(map(repr, got)):
-            return fail("the answers differ", index, expected, got)
+        actual = [_answer(item) for item in [*rows, *(item for item in outputs if isinstance(item, Watermark))]]
+        if sorted(map(repr, expected)) != sorted(map(repr, actual)):
+            return fail("the answers differ", index, expected, actual)
         verdict = _join_state(join, step, index)
         if verdict is not MATCH:
             return verdict
@@ -122,8 +122,8 @@ def _answer(item: object) -> tuple:
 
 def _join_state(join: Join, step: dict, index: int) -> Verdict:
     state = join.snapshot()
-    for name, held in (("left", state.left), ("right", state.right)):
-        rows = sorted(list(row) for row, _ in held)
+    for name, buffer in (("left", state.left), ("right", state.right)):
+        rows = sorted(list(row) for row, _ in buffer)
         if name in step and sorted(step[name]) != rows:
             return fail(f"the rows held {name} differ", index, step[name], rows)
     limits = {key: join.limit_ms(int(key)) for key in step.get("limit", {})}
@@ -135,11 +135,11 @@ def _bounds(vector: dict) -> Verdict:
     together = []
     for index, step in enumerate(vector["steps"]):
         coefficients, constant = _linear(step["condition"])
-        made = bounds_of(step["condition"]["op"], coefficients, constant, watermarked)
-        together.append(made)
+        bounds = bounds_of(step["condition"]["op"], coefficients, constant, watermarked)
+        together.append(bounds)
         expected = {key: _keyed(of_key) for key, of_key in _keyed(step["expect"]).items()}
-        if made != expected:
-            return fail("the bounds differ", index, expected, made)
+        if bounds != expected:
+            return fail("the bounds differ", index, expected, bounds)
     if "expect_all_together" in vector:
         expected = {key: _keyed(of_key) for key, of_key in _keyed(vector["expect_all_together"]).items()}
         if tightest(together) != expected:
@@ -167,16 +167,16 @@ def _async(vector: dict) -> Verdict:
     config = vector["config"]
     flight: InFlight[Watermark] = InFlight(ordered=config["ordered"], capacity=config["max_calls"])
     for index, step in enumerate(vector["steps"]):
-        made: list = []
+        outputs: list = []
         refused = step["op"] == "item" and flight.is_full
         if step["op"] == "item" and not refused:
             flight.start(Call(step["id"]))
         elif step["op"] == "wm":
             watermark = Watermark(key=step.get("key", 0), time_ms=step["value"])
-            made = flight.control(ControlEntry(watermark, watermark.key))
+            outputs = flight.control(ControlEntry(watermark, watermark.key))
         elif step["op"] == "finish":
-            made = [one for name in step["ids"] for one in flight.finish(Call(name))]
-        answers = [("result", one.number) if isinstance(one, Call) else _answer(one.row) for one in made]
+            outputs = [one for name in step["ids"] for one in flight.finish(Call(name))]
+        answers = [("result", one.number) if isinstance(one, Call) else _answer(one.row) for one in outputs]
         expected = [("result", item["result"]) if "result" in item else flat(item) for item in step.get("emit", [])]
         if answers != expected or refused != step.get("refused", False):
             return fail("the answers differ", index, step.get("emit", step.get("refused")), answers or refused)

@@ -80,14 +80,14 @@ def _mapper(vector: dict) -> Verdict:
     mapper = MapperPlayer(settings, own_clock=False)
     for index, step in enumerate(vector["steps"]):
         try:
-            made = _mapper_step(mapper, step, settings.key)
+            actual = _mapper_step(mapper, step, settings.key)
         except InputError as error:
             return MATCH if step.get("error") == "missing_timestamp" else fail(str(error), index, step.get("emit"))
         if "error" in step:
-            return fail("nothing was refused", index, step["error"], made)
+            return fail("nothing was refused", index, step["error"], actual)
         expected = step["expect"] if step["op"] == "get" else _emitted(step)
-        if made != expected:
-            return fail("the answers differ", index, expected, made)
+        if actual != expected:
+            return fail("the answers differ", index, expected, actual)
     return MATCH
 
 
@@ -102,14 +102,14 @@ def _mapper_step(mapper: MapperPlayer, step: dict, key: int) -> object:
         mapper.restore(0, min(step["values"]))
         return []
     wall_ms = step.get("wall", now_ms)
-    words = {
+    arguments = {
         "add_partitions": ["add", now_ms, step.get("count")],
         "tick": ["tick", now_ms, wall_ms],
         "event": ["event", now_ms, step.get("partition"), step.get("ts"), wall_ms],
         "remove_partition": ["remove", now_ms, step.get("partition"), wall_ms],
     }[op]
-    shown = mapper(words[0], words[1:])
-    return [("wm", key, item[1]) if item[0] == "wm" else tuple(item) for item in shown]
+    answers = mapper(arguments[0], arguments[1:])
+    return [("wm", key, item[1]) if item[0] == "wm" else tuple(item) for item in answers]
 
 
 def _emitted(step: dict) -> list[tuple]:
@@ -122,15 +122,15 @@ def _frames_or_throttle(vector: dict) -> Verdict:
 
 def _frames(vector: dict) -> Verdict:
     size_ms, offset_ms = vector["config"]["frame_size"], vector["config"]["frame_offset"]
-    expected, made = [], []
+    expected, actual = [], []
     for step in vector["steps"]:
         answers = {
             "floor": floor_frame(step["ts"], size_ms, offset_ms),
             "higher": higher_frame(step["ts"], size_ms, offset_ms),
         }
         expected.append({name: step[name] for name in answers if name in step})
-        made.append({name: answers[name] for name in answers if name in step})
-    return compare(expected, made)
+        actual.append({name: answers[name] for name in answers if name in step})
+    return compare(expected, actual)
 
 
 def _throttle(vector: dict) -> Verdict:
@@ -142,13 +142,13 @@ def _throttle(vector: dict) -> Verdict:
         "suppress": lambda: ThrottleByFrame(0),
     }
     run = AxisThrottle(throttles[config["type"]]()).build()
-    expected, made = [], []
+    expected, actual = [], []
     for step in vector["steps"]:
-        sent = None if step["ideal"] is None else run.admit(step["ideal"])
+        sent_ms = None if step["ideal"] is None else run.admit(step["ideal"])
         last = run.snapshot()
         expected.append((step["last"], step["emitted"]))
-        made.append((last[0] if last else None, sent is not None))
-    return compare(expected, made)
+        actual.append((last[0] if last else None, sent_ms is not None))
+    return compare(expected, actual)
 
 
 def _policy(vector: dict) -> Verdict:
@@ -168,13 +168,13 @@ def _policy_expected(vector: dict) -> list:
 
 def _policy_run(vector: dict, run: PolicyRun) -> list:
     now_ms = 0
-    made = []
+    watermarks = []
     for step in vector["steps"]:
         now_ms = step.get("now", now_ms)
         if step["op"] == "report":
             run.observe(step["ts"], now_ms)
-        made.append(run.current(now_ms))
-    return made
+        watermarks.append(run.current(now_ms))
+    return watermarks
 
 
 def _history(vector: dict) -> Verdict:

@@ -17,7 +17,7 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.window_rules import LateRule, Touching
 
 
-def _shown(results: Results) -> list[dict]:
+def _as_answers(results: Results) -> list[dict]:
     return [
         {"window": [result.start_ms, result.end_ms], "key": result.key, "value": result.value}
         for result in results
@@ -25,60 +25,60 @@ def _shown(results: Results) -> list[dict]:
     ]
 
 
-def _same(expected: list, made: list) -> bool:
+def _same(expected: list, actual: list) -> bool:
     """Results of one step in any order, watermarks behind them."""
-    watermarks = [[at for at, item in enumerate(items) if "wm" in item] for items in (expected, made)]
-    return sorted(map(repr, expected)) == sorted(map(repr, made)) and watermarks[0] == watermarks[1]
+    watermarks = [[at for at, item in enumerate(items) if "wm" in item] for items in (expected, actual)]
+    return sorted(map(repr, expected)) == sorted(map(repr, actual)) and watermarks[0] == watermarks[1]
 
 
-def _config(words: Mapping) -> SlidingConfig:
-    size_ms = words["slide_by"] if words.get("stage") == "first" else words["window_size"]
-    return SlidingConfig(size_ms, words["slide_by"], words.get("offset", 0), late_rule=LateRule.FRAME)
+def _config(config: Mapping) -> SlidingConfig:
+    size_ms = config["slide_by"] if config.get("stage") == "first" else config["window_size"]
+    return SlidingConfig(size_ms, config["slide_by"], config.get("offset", 0), late_rule=LateRule.FRAME)
 
 
-def _aggregate(words: Mapping) -> AccumulatorFunctions:
-    whole = AGGREGATES[words["aggregate"]]
-    return replace(whole, finish=lambda accumulator: accumulator) if words.get("stage") == "first" else whole
+def _aggregate(config: Mapping) -> AccumulatorFunctions:
+    whole = AGGREGATES[config["aggregate"]]
+    return replace(whole, finish=lambda accumulator: accumulator) if config.get("stage") == "first" else whole
 
 
 class SlidingPlayer:
     """One operator, replaced by a new one at a restore."""
 
-    def __init__(self, words: Mapping) -> None:
-        self._words = words
-        self.windows = BothSliding(_config(words), words["aggregate"], _aggregate(words))
+    def __init__(self, config: Mapping) -> None:
+        self._config = config
+        self.windows = BothSliding(_config(config), config["aggregate"], _aggregate(config))
 
     def play(self, step: dict) -> tuple[list, bool]:
         """What a step gives, and whether its event was late."""
         op = step["op"]
         if op == "wm":
-            if step.get("key", 0) != self._words.get("wm_key", 0):
+            if step.get("key", 0) != self._config.get("wm_key", 0):
                 return [], False
             key = {"key": step["key"]} if "key" in step else {}
-            return [*_shown(self.windows.watermark(step["value"])), {"wm": step["value"], **key}], False
+            return [*_as_answers(self.windows.watermark(step["value"])), {"wm": step["value"], **key}], False
         if op == "restore":
             self._restore(step)
             return [], False
         if op == "snapshot":
-            return (_shown(self.windows.flush()) if self._words.get("stage") == "first" else []), False
+            return (_as_answers(self.windows.flush()) if self._config.get("stage") == "first" else []), False
         results = {
             "event": lambda: self.windows.event(step["ts"], step["key"], step["value"]),
             "frame": lambda: self.windows.frame(step["end"], step["key"], step["value"]),
             "complete": self.windows.complete,
         }[op]()
-        return _shown(results), Late() in results
+        return _as_answers(results), Late() in results
 
     def next_window_end(self) -> int | None:
         """The end of the next window to close."""
         watermark_ms = self.windows.snapshot().watermark_ms
         if watermark_ms is None:
             return None
-        config = _config(self._words)
+        config = _config(self._config)
         return watermark_before(watermark_ms + 1, config) + config.slide_ms
 
     def state(self) -> dict | None:
         """What a snapshot step shows; a first stage saves nothing."""
-        if self._words.get("stage") == "first":
+        if self._config.get("stage") == "first":
             return None
         frames = self.windows.snapshot().frames
         entries = [[end, key, frames[end][key]] for end in sorted(frames) for key in sorted(frames[end], key=repr)]
@@ -86,15 +86,15 @@ class SlidingPlayer:
 
     def _restore(self, step: dict) -> None:
         guarantee = guarantee_of(step.get("guarantee", "exactly_once"))
-        self._words = {**self._words, **step.get("config", {})}
-        config = _config(self._words)
+        self._config = {**self._config, **step.get("config", {})}
+        config = _config(self._config)
         ends = [end_ms for end_ms in step["next_window_ends"] if end_ms is not None]
         watermark_ms = watermark_before(common_window_end(ends, guarantee), config) if ends else None
         frames: dict[int, dict] = {}
         for frame_end, key, accumulator in step["entries"]:
             frames.setdefault(frame_end, {})[key] = accumulator
         state = SlidingState(frames, watermark_ms)
-        self.windows = BothSliding(config, self._words["aggregate"], _aggregate(self._words), state)
+        self.windows = BothSliding(config, self._config["aggregate"], _aggregate(self._config), state)
 
 
 def _sliding(vector: dict) -> Verdict:
@@ -104,48 +104,48 @@ def _sliding(vector: dict) -> Verdict:
         return MATCH if "error" in vector else fail(str(error))
     for index, step in enumerate(vector["steps"]):
         try:
-            made, late = player.play(step)
+            answers, late = player.play(step)
         except InputError as error:
             return MATCH if step.get("error") == "different_watermarks" else fail(str(error), index)
         if "error" in step:
-            return fail("nothing was refused", index, step["error"], made)
+            return fail("nothing was refused", index, step["error"], answers)
         checks: dict[str, tuple] = {
-            "emit": (step.get("emit", []), made),
+            "emit": (step.get("emit", []), answers),
             "late": (step.get("late", False), late),
             "held": (step.get("held"), len(player.windows.snapshot().frames)),
             "state": (step.get("state"), player.state()),
             "next_window_end": (step.get("next_window_end"), player.next_window_end()),
         }
-        for name, (expected, got) in checks.items():
-            told = name in step or name in ("emit", "late")
-            if told and not (_same(expected, got) if name == "emit" else expected == got):
-                return fail(f"{name} differs", index, expected, got)
+        for name, (expected, actual) in checks.items():
+            is_checked = name in step or name in ("emit", "late")
+            if is_checked and not (_same(expected, actual) if name == "emit" else expected == actual):
+                return fail(f"{name} differs", index, expected, actual)
     return MATCH
 
 
 def _two_stages(vector: dict) -> Verdict:
-    words = {**vector["config"]}
-    first = {number: SlidingPlayer({**words, "stage": "first"}) for number in (0, 1)}
-    second = SlidingPlayer({**words, "stage": "second"})
+    config = {**vector["config"]}
+    first = {number: SlidingPlayer({**config, "stage": "first"}) for number in (0, 1)}
+    second = SlidingPlayer({**config, "stage": "second"})
     on_the_way: list[dict] = []
     for index, step in enumerate(vector["steps"]):
         op = step["op"]
-        made: list = []
+        actual: list = []
         if op == "deliver":
             for one in on_the_way:
                 second.play({"op": "frame", "end": one["window"][1], "key": one["key"], "value": one["value"]})
             on_the_way.clear()
         elif op == "new":
-            first[step["proc"]] = SlidingPlayer({**words, "stage": "first"})
+            first[step["proc"]] = SlidingPlayer({**config, "stage": "first"})
         elif op == "wm2":
-            made, _ = second.play({"op": "wm", "value": step["value"]})
+            actual, _ = second.play({"op": "wm", "value": step["value"]})
         else:
             renamed = {**step, "op": {"wm1": "wm"}.get(op, op), "key": 77} if op == "event" else {**step}
             renamed["op"] = "wm" if op == "wm1" else op
-            made, _ = first[step["proc"]].play(renamed)
-            on_the_way += [item for item in made if "window" in item]
-        if "emit" in step and not _same(step["emit"], made):
-            return fail("emit differs", index, step["emit"], made)
+            actual, _ = first[step["proc"]].play(renamed)
+            on_the_way += [item for item in actual if "window" in item]
+        if "emit" in step and not _same(step["emit"], actual):
+            return fail("emit differs", index, step["emit"], actual)
     return MATCH
 
 
@@ -161,11 +161,11 @@ def _sessions(vector: dict) -> Verdict:
 
 def _sessions_with(vector: dict, touching: Touching, shift_ms: int) -> Verdict:
     """`shift_ms` 1: sessions kept apart, but closed a millisecond later, which is what Jet does."""
-    words = vector["config"]
-    config = SessionConfig(words["timeout"], touching, late_rule=LateRule.EVENT)
+    settings = vector["config"]
+    config = SessionConfig(settings["timeout"], touching, late_rule=LateRule.EVENT)
     sessions: Sessions = BothSessions(config, "count", AGGREGATES["count"])
     for index, step in enumerate(vector["steps"]):
-        op, made, late = step["op"], [], False
+        op, actual, late = step["op"], [], False
         if op == "restore":
             try:
                 sessions = _restored(config, step, shift_ms)
@@ -178,14 +178,14 @@ def _sessions_with(vector: dict, touching: Touching, shift_ms: int) -> Verdict:
             results = _event(sessions, config, step, shift_ms)
             late = Late() in results
         elif op == "complete":
-            made = _shown(sessions.complete())
-        elif step.get("key", 0) == words.get("wm_key", 0):
+            actual = _as_answers(sessions.complete())
+        elif step.get("key", 0) == settings.get("wm_key", 0):
             key = {"key": step["key"]} if "key" in step else {}
-            made = [*_shown(sessions.watermark(step["value"] - shift_ms)), {"wm": step["value"], **key}]
-        held = sessions.snapshot().sessions.get(step.get("key"), ())
-        open_now = [[one.start_ms, one.end_ms, one.accumulator] for one in held]
-        if not _same(step.get("emit", []), made) or step.get("late", False) != late:
-            return fail("the answers differ", index, step.get("emit", step.get("late")), made or late)
+            actual = [*_as_answers(sessions.watermark(step["value"] - shift_ms)), {"wm": step["value"], **key}]
+        key_sessions = sessions.snapshot().sessions.get(step.get("key"), ())
+        open_now = [[one.start_ms, one.end_ms, one.accumulator] for one in key_sessions]
+        if not _same(step.get("emit", []), actual) or step.get("late", False) != late:
+            return fail("the answers differ", index, step.get("emit", step.get("late")), actual or late)
         if "open" in step and step["open"] != open_now:
             return fail("the open sessions differ", index, step["open"], open_now)
     return MATCH
@@ -201,8 +201,8 @@ def _event(sessions: Sessions, config: SessionConfig, step: dict, shift_ms: int)
 
 def _restored(config: SessionConfig, step: dict, shift_ms: int) -> Sessions:
     watermark_ms = common_window_end(step["watermarks"], guarantee_of(step["guarantee"])) - shift_ms
-    held = {key: tuple(Session(*numbers) for numbers in windows) for key, windows in step["windows"].items()}
-    return BothSessions(config, "count", AGGREGATES["count"], SessionState(held, watermark_ms))
+    sessions = {key: tuple(Session(*numbers) for numbers in windows) for key, windows in step["windows"].items()}
+    return BothSessions(config, "count", AGGREGATES["count"], SessionState(sessions, watermark_ms))
 
 
 WINDOWS: Mapping[str, Callable[[dict], Verdict]] = {

@@ -50,39 +50,39 @@ def _played(plan: WindowJoinPlan, vector: Mapping, *, is_final: bool) -> Verdict
     comes_at_once = plan.keep is Keep.ALL and not plan.is_sessions
     join = WindowJoin(plan)
     waiting: list[_Message] = []
-    made: list[dict] = []
-    wanted: list[dict] = []
+    actual: list[dict] = []
+    expected: list[dict] = []
     for index, step in enumerate(vector["steps"]):
         if step["do"] == "inputs":
             waiting += _in_turn(step)
         elif step["do"] in _SIDES:
             waiting.append((step["time"], len(waiting), _SIDES.index(step["do"]), step["value"]))
         elif step["do"] == "end":
-            made += _given(join, waiting)
-            if is_final and not comes_at_once and made:
-                return fail("rows come before the end", index, [], made)
+            actual += _played_rows(join, waiting)
+            if is_final and not comes_at_once and actual:
+                return fail("rows come before the end", index, [], actual)
             join.finish()
-            made += _rows(join)
+            actual += _rows(join)
         else:
             raise LookupError(f"a step {step['do']!r} is not known")
-        wanted += step["out"]
+        expected += step["out"]
         if is_final and step["do"] != "end" and step["out"]:
-            return fail("the rows differ", index, step["out"], made)
-    made += _given(join, waiting)
-    if _alike(wanted, made, vector.get("compare", {})):
+            return fail("the rows differ", index, step["out"], actual)
+    actual += _played_rows(join, waiting)
+    if _alike(expected, actual, vector.get("compare", {})):
         return MATCH
     last = len(vector["steps"]) - 1
-    if comes_at_once and sorted(repr(one["row"]) for one in wanted) == sorted(repr(one["row"]) for one in made):
+    if comes_at_once and sorted(repr(one["row"]) for one in expected) == sorted(repr(one["row"]) for one in actual):
         return otherwise(_AT_ONCE, last)
-    return fail("the rows differ", last, wanted, made)
+    return fail("the rows differ", last, expected, actual)
 
 
-def _window(told: Mapping) -> SessionWindow | HoppingWindow:
-    if "gap" in told:
-        return SessionWindow(told["gap"])
-    size = told["size"] if "size" in told else told["length"]
-    step = told.get("advance", told.get("slide", size))
-    return hopping(size, step, told.get("align", 0) % step)
+def _window(config: Mapping) -> SessionWindow | HoppingWindow:
+    if "gap" in config:
+        return SessionWindow(config["gap"])
+    size = config["size"] if "size" in config else config["length"]
+    step = config.get("advance", config.get("slide", size))
+    return hopping(size, step, config.get("align", 0) % step)
 
 
 def _plan(window: SessionWindow | HoppingWindow, insert: str, emit: str) -> WindowJoinPlan:
@@ -102,30 +102,30 @@ def _in_turn(step: Mapping) -> list[_Message]:
     ]
 
 
-def _given(join: WindowJoin, waiting: list[_Message]) -> list[dict]:
+def _played_rows(join: WindowJoin, waiting: list[_Message]) -> list[dict]:
     """Give the messages that wait, one after another; return the rows that come of each."""
-    made, offsets = [], [0, 0]
+    rows, offsets = [], [0, 0]
     for time, _, number, value in sorted(waiting):
         row = {"id": 0, "value": value, "time": time, "topic": "t", "partition": 0, "offset": offsets[number]}
         join.add_message(_SIDES[number], pa.Table.from_pylist([row], schema=_SCHEMA))
         offsets[number] += 1
-        made += _rows(join)
+        rows += _rows(join)
     waiting.clear()
-    return made
+    return rows
 
 
 def _rows(join: WindowJoin) -> list[dict]:
-    made = []
+    rows = []
     for row in join.flush().to_pylist():
         start, end = (round(edge.timestamp() * 1000) for edge in row["window"].values())
         values = [row[f"value_{side}"] for side in _SIDES]
-        made.append({"row": values, "start": start, "end": end, "window": [start, end]})
-    return made
+        rows.append({"row": values, "start": start, "end": end, "window": [start, end]})
+    return rows
 
 
-def _alike(wanted: Sequence[Mapping], made: Sequence[Mapping], how: Mapping) -> bool:
+def _alike(expected: Sequence[Mapping], actual: Sequence[Mapping], how: Mapping) -> bool:
     """Fields that are not expected are not compared."""
-    told = [{name: row.get(name) for name in one} for one, row in zip(wanted, made, strict=False)]
+    compared = [{name: row.get(name) for name in one} for one, row in zip(expected, actual, strict=False)]
     if how.get("order") == "any":
-        wanted, told = sorted(wanted, key=repr), sorted(told, key=repr)
-    return len(wanted) == len(made) and told == list(wanted)
+        expected, compared = sorted(expected, key=repr), sorted(compared, key=repr)
+    return len(expected) == len(actual) and compared == list(expected)

@@ -79,15 +79,15 @@ def _judged(
     rows = {"global": [np.arange(len(known))]}
     rows |= {key: list(known.groupby(key).indices.values()) for key in keys}
     name_of_bound, unit_ms = bound
-    made = []
+    actual = []
     for expected in vector["expect"]:
         bound_ms = expected[name_of_bound] * unit_ms
         counts = {name: _counts([event_ms[own] for own in parts], bound_ms) for name, parts in rows.items()}
         for key in keys:
             if key in expected:
                 counts[key]["late"] = late_by_key(known[key], event_ms, bound_ms)
-        made.append({name_of_bound: expected[name_of_bound], **counts})
-    return compare(vector["expect"], made)
+        actual.append({name_of_bound: expected[name_of_bound], **counts})
+    return compare(vector["expect"], actual)
 
 
 def late_by_key(keys: pd.Series, event_ms: NDArray[np.int64], bound_ms: int) -> int:
@@ -106,12 +106,12 @@ def late_by_key(keys: pd.Series, event_ms: NDArray[np.int64], bound_ms: int) -> 
 
 
 def _counts(parts: list[NDArray[np.int64]], bound_ms: int) -> dict[str, int]:
-    late = dropped = 0
+    late_count = dropped_count = 0
     for event_ms in parts:
         before_ms = _watermark_before(event_ms, bound_ms)
-        late += int((event_ms < before_ms).sum())
-        dropped += int((event_ms - event_ms % HOUR_MS + HOUR_MS <= before_ms).sum())
-    return {"late": late, "dropped": dropped}
+        late_count += int((event_ms < before_ms).sum())
+        dropped_count += int((event_ms - event_ms % HOUR_MS + HOUR_MS <= before_ms).sum())
+    return {"late": late_count, "dropped": dropped_count}
 
 
 def _watermark_before(event_ms: NDArray[np.int64], bound_ms: int) -> NDArray[np.int64]:

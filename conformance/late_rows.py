@@ -9,43 +9,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from conformance.stream_words import Told
+from conformance.stream_words import StreamConfig
 
 
 class LateRows:
     """Follows the rows of one vector. told: its first window."""
 
-    def __init__(self, told: Told) -> None:
-        steps = told.vector["steps"]
-        self._told = told
-        self._tells = any("dropped" in step for step in steps)
+    def __init__(self, stream: StreamConfig) -> None:
+        steps = stream.vector["steps"]
+        self._stream = stream
+        self._checks_dropped = any("dropped" in step for step in steps)
         self._watermark_ms: int | None = None
-        self._kept: set[int] = set()
-        self._taken: set[int] = set()
+        self._on_time: set[int] = set()
+        self._late_times: set[int] = set()
 
     def agrees(self, step: Mapping, late_rows: int) -> bool:
         """Whether a step drops what the vector says, or the row is one that is taken here."""
         if step["do"] == "watermark" and step["ts"] != "max":
             self._watermark_ms = step["ts"]
-        times = {row["event_time"] for row in self._told.rows(step)}
+        times = {row["event_time"] for row in self._stream.rows(step)}
         is_dropped = step.get("dropped", False)
         if is_dropped and not late_rows and times and all(map(self._is_taken_here, times)):
-            self._taken |= times
+            self._late_times |= times
             return True
         if not is_dropped:
-            self._kept |= times
-        return not self._tells or bool(late_rows) == is_dropped
+            self._on_time |= times
+        return not self._checks_dropped or bool(late_rows) == is_dropped
 
     def holds_nothing_else(self, pane: Mapping) -> bool:
         """Whether all rows of a window are some that the vector dropped and that were taken here."""
-        taken, kept = (
-            [time for time in times if pane["start"] <= time < pane["end"]] for times in (self._taken, self._kept)
+        late_times, on_time = (
+            [time for time in times if pane["start"] <= time < pane["end"]]
+            for times in (self._late_times, self._on_time)
         )
-        return bool(taken) and not kept
+        return bool(late_times) and not on_time
 
     def _is_taken_here(self, time_ms: int) -> bool:
-        lateness_ms = self._told.lateness_ms
+        lateness_ms = self._stream.lateness_ms
         if self._watermark_ms is None:
-            return bool(self._kept) and time_ms < min(self._kept) - lateness_ms
-        gap_ms = self._told.session.gap_ms if self._told.session else 0
+            return bool(self._on_time) and time_ms < min(self._on_time) - lateness_ms
+        gap_ms = self._stream.session.gap_ms if self._stream.session else 0
         return time_ms < self._watermark_ms - lateness_ms <= time_ms + gap_ms

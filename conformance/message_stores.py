@@ -26,19 +26,19 @@ _VALUES = ("equal_flds", "flds", "session_key")
 
 def message_store(vector: dict) -> Verdict:
     """The choice of a layout is decided otherwise; what a scan finds is not."""
-    verdict, words = MATCH, vector["config"].get("layout", "")
-    fields = [word.strip("<> ") for word in words.replace(">_<", ">,<").split(",")]
+    verdict, layout = MATCH, vector["config"].get("layout", "")
+    fields = [word.strip("<> ") for word in layout.replace(">_<", ">,<").split(",")]
     for index, case in enumerate(vector["cases"]):
         if "layout" in case:
             if case["layout"] != ("offset" if case["unit"] == "tuple" else "timestamp,offset"):
                 verdict = otherwise(_ONE_LAYOUT, index) if verdict is MATCH else verdict
             continue
         value = next((field for field in fields if field in _VALUES), None)
-        made = _scanned(case, fields, value)
+        keys = _scanned(case, fields, value)
         if value is not None and fields[0] != value:
-            verdict, made = otherwise(_ONE_LAYOUT, index), sorted(made)
-        if made != case["keys"]:
-            return fail("the keys differ", index, case["keys"], made)
+            verdict, keys = otherwise(_ONE_LAYOUT, index), sorted(keys)
+        if keys != case["keys"]:
+            return fail("the keys differ", index, case["keys"], keys)
     return verdict
 
 
@@ -46,19 +46,19 @@ def _scanned(case: Mapping, fields: Sequence[str], value: str | None) -> list:
     """The keys, in the layout's fields, of the messages that a scan finds."""
     by_rows = "timestamp" not in fields
     operator = WindowOperator(_plan(case, by_rows=by_rows))
-    named = {"topic": "t", "partition": 0, "value": 0}
-    rows = [{**named, **one, "key": one.get(value or "", one.get("flds"))} for one in case["put"]]
+    defaults = {"topic": "t", "partition": 0, "value": 0}
+    rows = [{**defaults, **one, "key": one.get(value or "", one.get("flds"))} for one in case["put"]]
     operator.add_message(pa.table([[row[name] for row in rows] for name in SCHEMA.names], schema=SCHEMA))
     if "expire_before_time" in case:
         operator.watermark(case["expire_before_time"] + 1)
-    elif _kept(case) == 0:
+    elif _window_limit(case) == 0:
         operator.finish()
     operator.flush()
     edges, keys = _edges(case, fields, value)
-    found = operator.get_messages(*edges, join_keys=keys).to_pylist()
+    messages = operator.get_messages(*edges, join_keys=keys).to_pylist()
     names = {"timestamp": "time", value: "key"}
-    told = [[row[names.get(field, field)] for field in fields] for row in found]
-    return [one[0] for one in told] if len(fields) == 1 else told
+    keys_by_field = [[row[names.get(field, field)] for field in fields] for row in messages]
+    return [one[0] for one in keys_by_field] if len(fields) == 1 else keys_by_field
 
 
 def _edges(case: Mapping, fields: Sequence[str], value: str | None) -> tuple[Any, dict[str, Any] | None]:
@@ -67,14 +67,14 @@ def _edges(case: Mapping, fields: Sequence[str], value: str | None) -> tuple[Any
         return _EVERYTHING, {"key": case["prefix"]} if "prefix" in case else None
     edges, keys = [], None
     for edge in (case["scan"]["start"], case["scan"]["end"]):
-        named = dict(zip(fields, edge if isinstance(edge, list) else [edge], strict=True))
+        values = dict(zip(fields, edge if isinstance(edge, list) else [edge], strict=True))
         if value is not None and fields[0] == value:
-            keys = {"key": named[value]}
-        edges.append((named["timestamp"], named["offset"]) if "timestamp" in named else named["offset"])
+            keys = {"key": values[value]}
+        edges.append((values["timestamp"], values["offset"]) if "timestamp" in values else values["offset"])
     return edges, keys
 
 
-def _kept(case: Mapping) -> int:
+def _window_limit(case: Mapping) -> int:
     return sum(one["offset"] > case.get("expire_through_offset", -1) for one in case["put"])
 
 
@@ -84,7 +84,7 @@ def _plan(case: Mapping, *, by_rows: bool) -> StorePlan:
     if "expire_before_time" in case:
         retention = Retention(time_ms=1)
     elif "expire_through_offset" in case:
-        retention = Retention(max_windows=max(1, _kept(case)))
+        retention = Retention(max_windows=max(1, _window_limit(case)))
     return StorePlan(
         schema=SCHEMA, by=("key",), window=hopping_rows(1, 1) if by_rows else hopping(1, 1), time="time",
         aggregates=(("rows", agg.count()),), retention=retention,

@@ -40,31 +40,33 @@ def _stream(config: Mapping) -> Stream:
 
 def _first(config: Mapping, expected: list[dict]) -> Verdict:
     """The first events, as far as they are told; of a filling the length and how it begins."""
-    made = records(_stream(config), 0, len(expected))
-    shown = []
-    for kind, value, wanted in zip(made["key"].to_pylist(), made["value"].to_pylist(), expected, strict=True):
-        found = json.loads(value)
-        found |= {"type": kind.decode(), "extra_len": len(found["extra"]), "extra_head": found["extra"][:12]}
-        found["extra"] = None
-        shown.append({name: found[_FIELDS.get(name, name)] for name in wanted})
-    return compare(expected, shown)
+    table = records(_stream(config), 0, len(expected))
+    actual = []
+    for kind, value, fields in zip(table["key"].to_pylist(), table["value"].to_pylist(), expected, strict=True):
+        event = json.loads(value)
+        event |= {"type": kind.decode(), "extra_len": len(event["extra"]), "extra_head": event["extra"][:12]}
+        event["extra"] = None
+        actual.append({name: event[_FIELDS.get(name, name)] for name in fields})
+    return compare(expected, actual)
 
 
 def _ids(expected: list[list]) -> Verdict:
     numbers = np.array([number for number, _, _ in expected])
-    made = []
+    ids_by_event = []
     for kind, make in ((PERSON, persons), (AUCTION, auctions)):
         own = numbers[kinds(numbers) == kind]
         ids = make(Stream(), own)["id"].to_pylist()
-        made += [[number, KINDS[kind].decode(), found] for number, found in zip(own.tolist(), ids, strict=True)]
-    return compare(expected, sorted(made))
+        ids_by_event += [
+            [number, KINDS[kind].decode(), entity_id] for number, entity_id in zip(own.tolist(), ids, strict=True)
+        ]
+    return compare(expected, sorted(ids_by_event))
 
 
 def _times(cases: list[dict]) -> Verdict:
     """By the number of the event; one of several generators makes fewer events a second."""
     streams = [Stream(rate=case["rate_per_second"] // case["generators"]) for case in cases]
-    made = [stream.times(np.array(case["event"])).tolist() for stream, case in zip(streams, cases, strict=True)]
-    return compare([case["ts"] for case in cases], made)
+    actual = [stream.times(np.array(case["event"])).tolist() for stream, case in zip(streams, cases, strict=True)]
+    return compare([case["ts"] for case in cases], actual)
 
 
 def _queries(config: Mapping, expected: Mapping) -> Verdict:
@@ -73,14 +75,16 @@ def _queries(config: Mapping, expected: Mapping) -> Verdict:
     answers: Mapping[str, Callable[[Events, Mapping], Mapping]] = {
         "counts": _counts, "q0": _q0, "q1": _q1, "q2": _q2, "q5": _q5, "q7": _q7,
     }  # fmt: skip
-    named = [name for name in expected if name in answers]
-    if not named and expected.keys() <= _JOINED:
+    query_names = [name for name in expected if name in answers]
+    if not query_names and expected.keys() <= _JOINED:
         return otherwise("no counterpart: the query joins two streams")
-    if not named:
+    if not query_names:
         return fail(f"of Nexmark {', '.join(answers)} are known, not {', '.join(sorted(expected))}")
-    made = [answers[name](events, expected[name]) for name in named]
-    wanted = [{part: expected[name][part] for part in found} for name, found in zip(named, made, strict=True)]
-    return compare(wanted, made)
+    actual = [answers[name](events, expected[name]) for name in query_names]
+    comparable = [
+        {part: expected[name][part] for part in answer} for name, answer in zip(query_names, actual, strict=True)
+    ]
+    return compare(comparable, actual)
 
 
 def _counts(events: Events, _expected: Mapping) -> Mapping:
@@ -88,7 +92,7 @@ def _counts(events: Events, _expected: Mapping) -> Mapping:
 
 
 def _q0(events: Events, _expected: Mapping) -> Mapping:
-    return _told(_bids(events, "auction", "bidder", "price", "dateTime"))
+    return _row_facts(_bids(events, "auction", "bidder", "price", "dateTime"))
 
 
 def _q1(events: Events, _expected: Mapping) -> Mapping:
@@ -97,22 +101,22 @@ def _q1(events: Events, _expected: Mapping) -> Mapping:
 
 
 def _q2(events: Events, _expected: Mapping) -> Mapping:
-    kept = [row for row in _bids(events, "auction", "price") if row[0] % EVERY == 0]
-    return _told(kept) | {"auctions": sorted({auction for auction, _ in kept})}
+    bids = [row for row in _bids(events, "auction", "price") if row[0] % EVERY == 0]
+    return _row_facts(bids) | {"auctions": sorted({auction for auction, _ in bids})}
 
 
 def _q5(events: Events, expected: Mapping) -> Mapping:
     """The auctions with most bids of each hopping window."""
-    counted = windowed(
+    counts = windowed(
         events.rows(BID), SlidingWindow(10_000, 2_000), ("auction",), (("count", agg.count()),), "dateTime"
     )
-    pairs = [(start, end, auction, count) for auction, start, end, count in counted]
+    pairs = [(start, end, auction, count) for auction, start, end, count in counts]
     highest: dict[int, int] = {}
     for start, _, _, count in pairs:
         highest[start] = max(highest.get(start, 0), count)
     hot = sorted(row for row in pairs if row[3] == highest[row[0]])
     first = [list(row) for row in hot[: len(expected["first"])]]
-    return _told(hot) | {
+    return _row_facts(hot) | {
         "windows": len(highest), "window_auction_pairs": len(pairs), "first": first,
         "all_counts": expected["all_counts"] | {"sha256": hashed(pairs)},
     }  # fmt: skip
@@ -126,7 +130,7 @@ def _q7(events: Events, _expected: Mapping) -> Mapping:
         inside = pc.and_(pc.greater_equal(bids["dateTime"], start), pc.less(bids["dateTime"], end))
         top = bids.filter(pc.and_(inside, pc.equal(bids["price"], price)))
         rows += [(row["auction"], row["price"], row["bidder"], row["dateTime"]) for row in top.to_pylist()]
-    return _told(rows) | {"list": sorted(map(list, rows))}
+    return _row_facts(rows) | {"list": sorted(map(list, rows))}
 
 
 def _bids(events: Events, *names: str) -> list[tuple]:
@@ -134,5 +138,5 @@ def _bids(events: Events, *names: str) -> list[tuple]:
     return list(zip(*(rows[name].to_pylist() for name in names), strict=True))
 
 
-def _told(rows: Collection[tuple]) -> dict:
+def _row_facts(rows: Collection[tuple]) -> dict:
     return {"rows": len(rows), "sha256": hashed(rows)}

@@ -34,12 +34,12 @@ def replay(line: dict) -> Verdict:
     normative = line.get("normative", True)
     for settings in _settings(line):
         config = {**line["config"], **settings}
-        got = [_compared(items) for items in play(make(config), line["ops"])]
+        actual = [_compared(items) for items in play(make(config), line["ops"])]
         expected = peer if normative else [_compared(items) for items in _design(line, settings)]
-        verdict = compare(expected, got)
+        verdict = compare(expected, actual)
         if verdict is not MATCH:
             return verdict
-        if not normative and first_difference(peer, got) is None:
+        if not normative and first_difference(peer, actual) is None:
             return fail("the design decides otherwise, but the peer's answer came out", line.get("differs_at"))
     if normative:
         return MATCH
@@ -65,17 +65,17 @@ def _answer(player: Player, name: str, arguments: list) -> list:
 
 def _compared(items: list) -> list:
     """What is judged: no `active`, an error whatever its words, keys that come together in any order."""
-    kept: list[list] = []
+    answers: list[list] = []
     for item in items:
         if item[0] in UNCOMPARED:
             continue
-        kept.append(item[:1] if item[0] == "error" else item)
-        if _is_keyed(kept[-1]):
-            start = len(kept) - 1
-            while start and _is_keyed(kept[start - 1]):
+        answers.append(item[:1] if item[0] == "error" else item)
+        if _is_keyed(answers[-1]):
+            start = len(answers) - 1
+            while start and _is_keyed(answers[start - 1]):
                 start -= 1
-            kept[start:] = sorted(kept[start:], key=lambda each: each[1])
-    return kept
+            answers[start:] = sorted(answers[start:], key=lambda each: each[1])
+    return answers
 
 
 def _is_keyed(item: list) -> bool:

@@ -27,7 +27,7 @@ def channels(count: int) -> list[str]:
     return [f"c-{number:04d}" for number in range(count)]
 
 
-def shown(output: Iterable[Output], *, keyed: bool) -> list[list]:
+def as_lists(output: Iterable[Output], *, keyed: bool) -> list[list]:
     """Output items as the oracle files write them."""
     items: list[list] = []
     for item in output:
@@ -57,9 +57,9 @@ def _coalescer_player(coalescer: SingleSteps, *, keyed: bool) -> Player:
         channel = channels(arguments[0] + 1)[-1]
         if op == "wm":
             key, time_ms = (arguments[1], arguments[2]) if keyed else (0, arguments[1])
-            return shown(coalescer.watermark(channel, key, time_ms), keyed=keyed)
+            return as_lists(coalescer.watermark(channel, key, time_ms), keyed=keyed)
         step = {"idle": coalescer.idle, "event": coalescer.event, "active": coalescer.event, "done": coalescer.done}
-        return shown(step[op](channel), keyed=keyed)
+        return as_lists(step[op](channel), keyed=keyed)
 
     return play
 
@@ -75,12 +75,12 @@ def _retention(config: Mapping) -> Player:
     def play(op: str, arguments: list) -> list:
         now_ms, *rest = arguments
         if op == "check":
-            return shown(coalescer.check(now_ms), keyed=False)
+            return as_lists(coalescer.check(now_ms), keyed=False)
         channel = channels(rest[0] + 1)[-1]
         if op == "wm":
-            return shown(coalescer.watermark(channel, 0, rest[1], now_ms), keyed=False)
+            return as_lists(coalescer.watermark(channel, 0, rest[1], now_ms), keyed=False)
         step = {"idle": coalescer.idle, "event": coalescer.event, "done": coalescer.done}
-        return shown(step[op](channel, now_ms), keyed=False)
+        return as_lists(step[op](channel, now_ms), keyed=False)
 
     return play
 
@@ -97,7 +97,7 @@ def _mux(_config: Mapping) -> Player:
             return []
         changes = [*pending]
         pending.clear()
-        return shown(coalescer.step(changes, 0), keyed=False)
+        return as_lists(coalescer.step(changes, 0), keyed=False)
 
     return play
 
@@ -135,7 +135,7 @@ def _edge(config: Mapping) -> Player:
             "idle": IdleMarker,
             "done": lambda: End.END,
         }
-        inbound.put(names[queue], make[kind](*rest))
+        inbound.append_item(names[queue], make[kind](*rest))
         return []
 
     return play
@@ -150,7 +150,7 @@ def _shown_item(item: Item | Terminal) -> list:
         return ["barrier", item.barrier.snapshot_id]
     if isinstance(item, End):
         return ["done"]
-    return shown([item], keyed=True)[0]
+    return as_lists([item], keyed=True)[0]
 
 
 def _merge_windows(_config: Mapping) -> Player:
@@ -166,18 +166,18 @@ def _merge_windows(_config: Mapping) -> Player:
 
 
 def _merging_set(_config: Mapping) -> Player:
-    held: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
 
     def play(op: str, arguments: list) -> list:
         interval = (arguments[0], arguments[1])
         answer: list[list] = []
         if op == "add":
-            held[:] = [span for span, _ in merged([*held, interval], Touching.MERGE)]
-            (inside,) = (span for span in held if span[0] <= interval[0] and interval[1] <= span[1])
+            spans[:] = [span for span, _ in merged([*spans, interval], Touching.MERGE)]
+            (inside,) = (span for span in spans if span[0] <= interval[0] and interval[1] <= span[1])
             answer.append(["in", *inside])
         else:
-            held.remove(interval)
-        return [*answer, ["open", [list(span) for span in held]]]
+            spans.remove(interval)
+        return [*answer, ["open", [list(span) for span in spans]]]
 
     return play
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from conformance.axis_runs import AxisPolicy, AxisThrottle
 from conformance.models.frames import higher_frame
 from conformance.models.mapper import Mapper, MapperConfig
-from conformance.oracle_coalescing import shown
+from conformance.oracle_coalescing import as_lists
 from conformance.planned import mapper_of
 from conformance.players import Maker, Player
 from keyedwm.core.coalescer import CoalescerState, CommonState
@@ -58,8 +58,8 @@ def _throttle(config: Mapping) -> Player:
     run = _throttle_of(config).build()
 
     def play(_op: str, arguments: list) -> list:
-        sent = run.admit(arguments[0])
-        return [] if sent is None else [["wm", sent]]
+        sent_ms = run.admit(arguments[0])
+        return [] if sent_ms is None else [["wm", sent_ms]]
 
     return play
 
@@ -85,14 +85,14 @@ class MapperPlayer:
         self._own_clock = own_clock
         self._mapper = mapper_of(config)
         self._names: list[str] = []
-        self._made = 0
+        self._channel_count = 0
         self._unseen: dict[str, int] = {}
 
     def __call__(self, op: str, arguments: list) -> list:
         """Play one operation of the oracle files."""
         now_ms, *rest = arguments
         if op == "add":
-            return shown(self.add(now_ms, rest[0]), keyed=False)
+            return as_lists(self.add(now_ms, rest[0]), keyed=False)
         if op == "get":
             return [["get", self.watermark_ms(rest[0])]]
         if op == "restore":
@@ -101,16 +101,16 @@ class MapperPlayer:
         wall_ms = now_ms if self._own_clock else rest[-1]
         self._see_restored(now_ms, self._names[rest[0]] if op == "event" else None)
         if op == "event":
-            made = self._mapper.event(self._names[rest[0]], rest[1], now_ms, wall_ms)
-            return [*shown(made, keyed=False), ["event", rest[1]]]
+            outputs = self._mapper.event(self._names[rest[0]], rest[1], now_ms, wall_ms)
+            return [*as_lists(outputs, keyed=False), ["event", rest[1]]]
         if op == "remove":
-            return shown(self._mapper.remove(self._names.pop(rest[0]), now_ms, wall_ms), keyed=False)
-        return shown({"tick": self._mapper.tick}[op](now_ms, wall_ms), keyed=False)
+            return as_lists(self._mapper.remove(self._names.pop(rest[0]), now_ms, wall_ms), keyed=False)
+        return as_lists({"tick": self._mapper.tick}[op](now_ms, wall_ms), keyed=False)
 
     def add(self, now_ms: int, count: int) -> list:
         """Append partitions."""
-        new = [f"c-{self._made + number:04d}" for number in range(count)]
-        self._made += count
+        new = [f"c-{self._channel_count + number:04d}" for number in range(count)]
+        self._channel_count += count
         self._names += new
         return self._mapper.add(new, now_ms)
 
@@ -126,7 +126,9 @@ class MapperPlayer:
         known = [watermarks[key] for _, watermarks in channels.values() if key in watermarks]
         floor = (min(known),) if len(known) == len(channels) else ()
         common = CommonState(emitted={key: floor[0]} if floor else {}, top=state.coalescer.common.top)
-        self._mapper = Mapper(self._config, replace(state, coalescer=CoalescerState(channels, common), sent=floor))
+        self._mapper = Mapper(
+            self._config, replace(state, coalescer=CoalescerState(channels, common), throttle_state=floor)
+        )
         self._unseen[name] = watermark_ms
 
     def _see_restored(self, now_ms: int, waking: str | None) -> None:

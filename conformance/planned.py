@@ -43,7 +43,7 @@ class PlannedMapper(Mapper):
         self._key = config.key
         self._axis = AxisConfig(config.key, policy, NoThrottle())
         self._rules = Rules(guarantee=Guarantee.EXACTLY_ONCE, idleness=config.idleness, max_offsets=None)
-        self._sent = config.throttle.build()
+        self._planned_throttle = config.throttle.build()
         self._ends: dict[TopicPartition, int] = {}
         self._names: dict[str, TopicPartition] = {}
         self._after: dict[TopicPartition, RangeResult] = {}
@@ -96,15 +96,15 @@ class PlannedMapper(Mapper):
 
     def _plan(self, now_ms: int) -> None:
         begins = {where: 0 for where in self._ends if where not in self._offset.channels}
-        seen = BrokerAnswers(ends=dict(self._ends), begins=begins, requested_ms=now_ms, now_ms=now_ms)
-        self._offset = plan(self._offset, self._after, seen, self._rules)
+        answers = BrokerAnswers(ends=dict(self._ends), begins=begins, requested_ms=now_ms, now_ms=now_ms)
+        self._offset = plan(self._offset, self._after, answers, self._rules)
 
     def _output(self, before: QueryOffset) -> list[Output]:
         """What the coalesced state says now and did not say before, throttled."""
         output: list[Output] = []
         watermark_ms = self._offset.watermark_ms(self._key)
         if watermark_ms is not None and watermark_ms != before.watermark_ms(self._key):
-            sent_ms = self._sent.end_of_batch(watermark_ms)
+            sent_ms = self._planned_throttle.end_of_batch(watermark_ms)
             output += [] if sent_ms is None else [Watermark(self._key, sent_ms)]
         if self._offset.coalesced.idle_spell and not before.coalesced.idle_spell:
             output.append(IdleMarker())

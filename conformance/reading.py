@@ -34,8 +34,8 @@ class Replayed:
         """One line: outcome, file, case, step, what was expected and what came, why."""
         verdict = self.verdict
         where = f"{self.path} {self.case}" + ("" if verdict.step is None else f" step {verdict.step}")
-        if verdict.outcome is Outcome.FAIL and (verdict.expected is not None or verdict.got is not None):
-            return f"FAIL {where}: expected {_brief(verdict.expected)}, got {_brief(verdict.got)} ({verdict.reason})"
+        if verdict.outcome is Outcome.FAIL and (verdict.expected is not None or verdict.actual is not None):
+            return f"FAIL {where}: expected {_brief(verdict.expected)}, got {_brief(verdict.actual)} ({verdict.reason})"
         return f"{verdict.outcome.value.upper()} {where}: {verdict.reason or 'as recorded'}"
 
 

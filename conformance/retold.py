@@ -33,16 +33,16 @@ def samza(vector: dict) -> Verdict:
         steps.append(own)
     if not config.get("keyed", True):
         steps = [{name: value for name, value in step.items() if name != "key"} for step in steps]
-    told = config | {"clock": "processing", "agg": config.get("fold", "count"), "touch": "separate"}
-    return streams(vector | {"config": told, "steps": steps})
+    stream_config = config | {"clock": "processing", "agg": config.get("fold", "count"), "touch": "separate"}
+    return streams(vector | {"config": stream_config, "steps": steps})
 
 
 def _pane(pane: Mapping, config: Mapping) -> dict:
-    told: dict[str, Any] = {"value": pane["value"] if "fold" in config else pane["size"]}
+    answer: dict[str, Any] = {"value": pane["value"] if "fold" in config else pane["size"]}
     if "key" in pane:
-        told["key"] = pane["key"]
+        answer["key"] = pane["key"]
     if "pane_start" in pane:
-        told["start"] = pane["pane_start"]
+        answer["start"] = pane["pane_start"]
     if "firing" in pane:
-        told["timing"] = _TIMING[pane["firing"]]
-    return told
+        answer["timing"] = _TIMING[pane["firing"]]
+    return answer

@@ -13,35 +13,33 @@ from keyedwm.core.window_rules import Touching
 
 
 class Closing:
-    """Moves such sessions of one vector. moved: whether there was one."""
+    """Moves such sessions of one vector. has_moved: whether there was one."""
 
     def __init__(self, config: Mapping, touching: Touching) -> None:
-        words = config.get("close_when")
+        close_when = config.get("close_when")
         waits = touching is Touching.MERGE
-        self._wanted_waits = waits if words is None else "=" not in words
+        self._wanted_waits = waits if close_when is None else "=" not in close_when
         self._waits = waits
         self._put_off: list[dict] = []
-        self.moved = False
+        self.has_moved = False
 
-    def moved_to(self, step: Mapping, made: list[dict]) -> tuple[list[dict], list[dict]] | None:
+    def moved_to(self, step: Mapping, actual: list[dict]) -> tuple[list[dict], list[dict]] | None:
         """What the vector tells and what was made, less the sessions of the side that has them first.
 
         None if one does not come on the other side.
         """
         expected = list(step["out"])
         if self._wanted_waits == self._waits or step["do"] not in {"watermark", "end"}:
-            return expected, made
-        late, early = (expected, list(made)) if self._wanted_waits else (list(made), expected)
+            return expected, actual
+        late, early = (expected, list(actual)) if self._wanted_waits else (list(actual), expected)
         for one in self._put_off:
-            found = next(
-                (other for other in late if one.items() <= other.items() or other.items() <= one.items()), None
-            )
-            if found is None:
+            pair = next((other for other in late if one.items() <= other.items() or other.items() <= one.items()), None)
+            if pair is None:
                 return None
-            late.remove(found)
+            late.remove(pair)
         self._put_off = [one for one in early if step["do"] == "watermark" and one.get("end") == step["ts"]]
         early[:] = [one for one in early if one not in self._put_off]
-        self.moved = self.moved or bool(self._put_off)
+        self.has_moved = self.has_moved or bool(self._put_off)
         return (late, early) if self._wanted_waits else (early, late)
 
     def is_kept(self, left: list[dict]) -> bool:

@@ -62,29 +62,29 @@ def store_plan(config: Mapping, steps: Iterable[Mapping]) -> tuple[StorePlan, st
     return plan, left_out
 
 
-def interval_ms(words: str) -> int | None:
+def interval_ms(policy: str) -> int | None:
     """The interval that a policy names in words, None if it names none."""
-    found = _INTERVAL.search(words)
-    return int(found[1]) * _UNITS_MS[found[2]] if found else None
+    match = _INTERVAL.search(policy)
+    return int(match[1]) * _UNITS_MS[match[2]] if match else None
 
 
-def late_ms(words: str) -> int | None:
+def late_ms(policy: str) -> int | None:
     """How long late messages are collected, None for panes at once."""
-    named = interval_ms(words)
-    return _DEFAULT_LATE_MS if named is None and words.startswith("default") else named
+    named_ms = interval_ms(policy)
+    return _DEFAULT_LATE_MS if named_ms is None and policy.startswith("default") else named_ms
 
 
-def _rows(words: str) -> int | None:
+def _rows(policy: str) -> int | None:
     """Of how many late messages a pane comes, if they are counted."""
-    found = re.search(r"every (\d+) (?:late )?messages", words)
-    return int(found[1]) if found else None
+    match = re.search(r"every (\d+) (?:late )?messages", policy)
+    return int(match[1]) if match else None
 
 
-def _early(words: str) -> Early | None:
-    every_ms = interval_ms(words)
+def _early(policy: str) -> Early | None:
+    every_ms = interval_ms(policy)
     if every_ms is not None:
         return Early(every_ms=every_ms)
-    return Early(rows=1) if "each message" in words or "every message" in words else None
+    return Early(rows=1) if "each message" in policy or "every message" in policy else None
 
 
 def _aggregate(config: Mapping) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from conformance.stream_words import Told, table_of
+from conformance.stream_words import StreamConfig, table_of
 from conformance.trigger_plans import Panes
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.messages.plan import Reason, StorePlan
@@ -27,44 +27,44 @@ _RECORD = [pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa
 _KEEP = Retention(max_messages=1 << 40)
 
 
-def is_counted(words: Mapping) -> bool:
+def is_counted(config: Mapping) -> bool:
     """Whether a window counts rows."""
-    return str(words.get("type", "")).startswith(("count", "tuple"))
+    return str(config.get("type", "")).startswith(("count", "tuple"))
 
 
 class StorePlayer:
     """Windows over messages."""
 
-    def __init__(self, told: Told, panes: Panes) -> None:
-        self._told, self._counts_rows = told, is_counted(told.words)
+    def __init__(self, stream: StreamConfig, panes: Panes) -> None:
+        self._stream, self._counts_rows = stream, is_counted(stream.window_config)
         self._plan = StorePlan(
-            schema=pa.schema([*told.fields, *_RECORD]),
-            by=("key",) if told.is_keyed else (),
+            schema=pa.schema([*stream.fields, *_RECORD]),
+            by=("key",) if stream.is_keyed else (),
             window=self._window(),
-            aggregates=told.aggregates,
-            retention=_KEEP if self._counts_rows else Retention(time_ms=max(told.lateness_ms, self._span(told))),
+            aggregates=stream.aggregates,
+            retention=_KEEP if self._counts_rows else Retention(time_ms=max(stream.lateness_ms, self._span(stream))),
             early=panes.early,
             late_rows=panes.late_rows if panes.is_late_together else None,
             late_every_ms=panes.late_ms if panes.is_late_together else None,
-            accumulating=told.accumulating,
+            accumulating=stream.accumulating,
         )
         self._store = MemoryStore()
-        self._now_ms, self._offset = told.config.get("clock_start", 0), 0
+        self._now_ms, self._offset = stream.config.get("clock_start", 0), 0
         self._waiting: list[dict] = []
         self._fetches_at_end = self._counts_rows and not any(
-            step["out"] for step in told.vector["steps"] if told.rows(step)
+            step["out"] for step in stream.vector["steps"] if stream.rows(step)
         )
-        self._made: list[dict] = []
+        self._answers: list[dict] = []
         self.late_rows = 0
 
     def step(self, step: dict) -> list[dict]:
         """See Player."""
         operator = WindowOperator(self._plan, self._store)
         self._now_ms = step.get("ms", self._now_ms) or 0
-        rows, do = self._told.rows(step), step["do"]
+        rows, do = self._stream.rows(step), step["do"]
         is_over = do == "end" or step.get("ts") == "max"
         if rows:
-            self._take(operator, rows)
+            self._add_rows(operator, rows)
         elif is_over:
             self._pass(operator, 1 << 62)
             operator.finish()
@@ -77,25 +77,25 @@ class StorePlayer:
                 operator.watermark(self._now_ms)
         reasons = operator.get_rejected()["reason"].to_pylist()
         self.late_rows = reasons.count(Reason.RETENTION.value)
-        self._made += [self._told.shown(row) for row in operator.flush().to_pylist()]
+        self._answers += [self._stream.as_answer(row) for row in operator.flush().to_pylist()]
         if self._fetches_at_end and rows:
             return []
-        made, self._made = self._made, []
-        return made
+        answers, self._answers = self._answers, []
+        return answers
 
     def _window(self) -> AnyWindow:
-        told = self._told
+        stream = self._stream
         if not self._counts_rows:
-            return told.session or hopping(told.size_ms, told.slide_ms, told.offset_ms)
-        return (hopping_key_rows if told.is_keyed else hopping_rows)(told.size_ms, told.slide_ms)
+            return stream.session or hopping(stream.size_ms, stream.slide_ms, stream.offset_ms)
+        return (hopping_key_rows if stream.is_keyed else hopping_rows)(stream.size_ms, stream.slide_ms)
 
     @staticmethod
-    def _span(told: Told) -> int:
-        session: SessionWindow | None = told.session
-        return session.gap_ms if session else told.size_ms
+    def _span(stream: StreamConfig) -> int:
+        session: SessionWindow | None = stream.session
+        return session.gap_ms if session else stream.size_ms
 
-    def _take(self, operator: WindowOperator, rows: list[dict]) -> None:
-        if self._counts_rows and self._told.config.get("order_by") in {"event-time", "event_time", "time"}:
+    def _add_rows(self, operator: WindowOperator, rows: list[dict]) -> None:
+        if self._counts_rows and self._stream.config.get("order_by") in {"event-time", "event_time", "time"}:
             self._waiting += rows
         else:
             self._hand_over(operator, rows)
@@ -113,12 +113,14 @@ class StorePlayer:
         operator.add_message(table_of(messages, self._plan.schema), now_ms=self._now_ms)
 
 
-def windows_with(event_ms: int, told: Told) -> list[list[int]]:
+def windows_with(event_ms: int, stream: StreamConfig) -> list[list[int]]:
     """The windows that a row alone comes out in, in order."""
-    vector = {**told.vector, "steps": [{"do": "event", "ts": event_ms, "value": 0}, {"do": "end", "out": []}]}
-    player = StorePlayer(Told({**vector, "config": {**told.config, "agg": "count"}}, told.words), Panes())
-    made = [shown for step in vector["steps"] for shown in player.step(step)]
-    return sorted([shown["start"], shown["end"]] for shown in made)
+    vector = {**stream.vector, "steps": [{"do": "event", "ts": event_ms, "value": 0}, {"do": "end", "out": []}]}
+    player = StorePlayer(
+        StreamConfig({**vector, "config": {**stream.config, "agg": "count"}}, stream.window_config), Panes()
+    )
+    answers = [answer for step in vector["steps"] for answer in player.step(step)]
+    return sorted([answer["start"], answer["end"]] for answer in answers)
 
 
 def _time(row: Mapping) -> int:

@@ -34,20 +34,20 @@ def aggregator(vector: dict) -> Verdict:
         if "retention_time" not in vector["config"]:
             return fail(f"the plan is refused: {error.message}")
         return otherwise(f"refused when the plan is built: {error.message}", 0)
-    reason, ours = DECIDED.get(vector["id"], ("", {}))
+    reason, own_answers = DECIDED.get(vector["id"], ("", {}))
     played = _Played(plan, keeps_results=vector["family"] == "seed.standalone")
     for index, step in enumerate(vector["steps"]):
-        made = played.step(index, step)
+        actual = played.step(index, step)
         if played.tells_again(step):
             continue
         if "noop" in step and played.replayed != int(step["noop"]):
             return fail("a replay was not known as one", index, int(step["noop"]), played.replayed)
-        expected = ours.get(index, step["out"])
-        if index in ours and not _alike(step["out"], made):
+        expected = own_answers.get(index, step["out"])
+        if index in own_answers and not _alike(step["out"], actual):
             played.differs(reason, index)
-        left = made if _alike(expected, made) else played.without_what_a_rule_adds(expected, made, index)
+        left = actual if _alike(expected, actual) else played.without_what_a_rule_adds(expected, actual, index)
         if not _alike(expected, left):
-            return otherwise(left_out, index) if left_out else fail("the answers differ", index, expected, made)
+            return otherwise(left_out, index) if left_out else fail("the answers differ", index, expected, actual)
     return played.verdict
 
 
@@ -60,7 +60,7 @@ class _Played:
         self._operator = WindowOperator(plan, self._store)
         self._accepts: int = 1 << 40
         self._queue: list[dict] = []
-        self._shown: dict[tuple, set[int]] = {}  # window and key -> the messages that it showed
+        self._emitted_offsets: dict[tuple, set[int]] = {}  # window and key -> the messages that it showed
         self._top, self._lost_at = -1, -1
         self.verdict, self.replayed = MATCH, 0
         window = plan.kind
@@ -90,7 +90,7 @@ class _Played:
             self._accepts = int(step["accept"]) if step["accept"] is not True else 1 << 40
         elif self._keeps_results:
             return self._fetched(step["do"])
-        return self._sent(step)
+        return self._send_answers(step)
 
     def _fetched(self, kind: str) -> list[dict]:
         """What a program sees that fetches results by hand."""
@@ -98,45 +98,45 @@ class _Played:
         if kind == "flush":
             self._operator.flush()
             self._operator = WindowOperator(self._plan, self._store)
-        return [self._told(row, news=False) for row in rows] if kind == "get_result" else []
+        return [self._answer(row, has_new_messages=False) for row in rows] if kind == "get_result" else []
 
-    def _sent(self, step: Mapping) -> list[dict]:
+    def _send_answers(self, step: Mapping) -> list[dict]:
         """What the next operator takes."""
         if not self._accepts:
             return []
         given_back = self._operator.get_rejected().to_pylist()
         errors = [{"error_topic": row["offset"]} for row in given_back if row["reason"] != Reason.GAP.value]
-        self._queue += [*errors, *(self._told(row) for row in self._operator.get_result().to_pylist())]
+        self._queue += [*errors, *(self._answer(row) for row in self._operator.get_result().to_pylist())]
         self._operator.flush()
         self._operator = WindowOperator(self._plan, self._store)
         if step["do"] == "downstream":  # what waits is sent on with the next step
             return []
-        made, self._queue = self._queue[: self._accepts], self._queue[self._accepts :]
-        self._accepts -= len(made)
-        return made
+        answers, self._queue = self._queue[: self._accepts], self._queue[self._accepts :]
+        self._accepts -= len(answers)
+        return answers
 
-    def _told(self, row: Mapping, *, news: bool = True) -> dict:
+    def _answer(self, row: Mapping, *, has_new_messages: bool = True) -> dict:
         window = list(row["window"].values())
         if not isinstance(window[0], int):
             window = [round(edge.timestamp() * 1000) for edge in window]
-        told = {"window": window, "result": row["result"], "timing": row["pane"]["timing"]}
-        told |= {name: row[name] for name in self._plan.by}
-        if news:
+        answer = {"window": window, "result": row["result"], "timing": row["pane"]["timing"]}
+        answer |= {name: row[name] for name in self._plan.by}
+        if has_new_messages:
             place = (*window, *(row[name] for name in self._plan.by))
-            told["new_messages"] = sorted(set(row["offsets"]) - self._shown.get(place, set()))
-            self._shown[place] = set(row["offsets"])
-        return told
+            answer["new_messages"] = sorted(set(row["offsets"]) - self._emitted_offsets.get(place, set()))
+            self._emitted_offsets[place] = set(row["offsets"])
+        return answer
 
-    def without_what_a_rule_adds(self, expected: Sequence[Mapping], made: list[dict], index: int) -> list[dict]:
+    def without_what_a_rule_adds(self, expected: Sequence[Mapping], actual: list[dict], index: int) -> list[dict]:
         """Return what is made without the panes that a rule of the design adds."""
-        left, surplus = _told_apart(expected, made)
+        left, surplus = _split_expected(expected, actual)
         for pane in surplus:
             if pane.get("timing") == "on_time" and not pane["new_messages"]:
                 self.differs(ALWAYS, index)
             elif pane.get("timing") == "early" and self._overlaps:
                 self.differs(_ALL_OPEN, index)
             else:
-                return made
+                return actual
         return left
 
     def tells_again(self, step: Mapping) -> bool:
@@ -158,19 +158,19 @@ def _do(operator: WindowOperator, step: Mapping) -> None:
         raise LookupError(f"a step {kind!r} is not known")
 
 
-def _told_apart(expected: Sequence[Mapping], made: Sequence[dict]) -> tuple[list[dict], list[dict]]:
+def _split_expected(expected: Sequence[Mapping], actual: Sequence[dict]) -> tuple[list[dict], list[dict]]:
     """Return what is expected out of what is made, in the order of the first, and what is left of it."""
-    surplus, found = list(made), []
+    surplus, matches = list(actual), []
     for one in expected:
         pane = next((other for other in surplus if one.items() <= other.items()), None)
         if pane is not None:
             surplus.remove(pane)
-            found.append(pane)
-    return found, surplus
+            matches.append(pane)
+    return matches, surplus
 
 
-def _alike(expected: Sequence[Mapping], made: Sequence[Mapping]) -> bool:
+def _alike(expected: Sequence[Mapping], actual: Sequence[Mapping]) -> bool:
     """Whether the fields that the expected answers tell are the same, in their order."""
-    return len(expected) == len(made) and all(
-        one.items() <= other.items() for one, other in zip(expected, made, strict=True)
+    return len(expected) == len(actual) and all(
+        one.items() <= other.items() for one, other in zip(expected, actual, strict=True)
     )

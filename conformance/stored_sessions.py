@@ -30,21 +30,21 @@ def sessions(vector: dict) -> Verdict:
     by_rows = config.get("unit") == "tuple"
     plan, stores = _plan(config, by_rows=by_rows), dict[Any, MemoryStore]()
     expected: Counter[tuple] = Counter()
-    made: Counter[tuple] = Counter()
+    actual: Counter[tuple] = Counter()
     verdict, tops = MATCH, dict[Any, int]()
     for index, step in enumerate(vector["steps"]):
         is_of_all = step["do"] in {"end", "timeout"}
-        touched = list(stores) if is_of_all else [None if by_rows else step["session_key"]]
-        rows = [told for key in touched for told in _step(plan, stores.setdefault(key, MemoryStore()), step, tops)]
-        wanted = [(*one["window"], one["result"]) for one in step["out"]]
-        expected.update(wanted)
-        made.update(rows)
-        if made == expected:
+        store_keys = list(stores) if is_of_all else [None if by_rows else step["session_key"]]
+        rows = [row for key in store_keys for row in _step(plan, stores.setdefault(key, MemoryStore()), step, tops)]
+        step_answers = [(*one["window"], one["result"]) for one in step["out"]]
+        expected.update(step_answers)
+        actual.update(rows)
+        if actual == expected:
             continue
-        if not by_rows or not made >= expected:
-            return fail("the answers differ", index, wanted, rows)
+        if not by_rows or not actual >= expected:
+            return fail("the answers differ", index, step_answers, rows)
         verdict = otherwise(_OVER, index) if verdict is MATCH else verdict
-    return verdict if made == expected else fail("the answers differ", None, expected, made)
+    return verdict if actual == expected else fail("the answers differ", None, expected, actual)
 
 
 def _step(plan: StorePlan, store: MemoryStore, step: Mapping, tops: dict[Any, int]) -> Iterator[tuple]:

@@ -29,11 +29,11 @@ _AGGREGATES: Mapping[str, Callable[[str], AggregateSpec]] = {
 
 
 @dataclass(frozen=True)
-class Told:
+class StreamConfig:
     """One window of a vector: its words, and those of the whole vector."""
 
     vector: Mapping
-    words: Mapping
+    window_config: Mapping
 
     @property
     def config(self) -> Mapping:
@@ -48,33 +48,37 @@ class Told:
     @property
     def is_global(self) -> bool:
         """Whether the window is one over everything."""
-        return self.words.get("type") == "global"
+        return self.window_config.get("type") == "global"
 
     @property
     def size_ms(self) -> int:
         """The size of a window; of rows their number."""
-        return _FOREVER_MS if self.is_global else self.words["size"]
+        return _FOREVER_MS if self.is_global else self.window_config["size"]
 
     @property
     def slide_ms(self) -> int:
         """From one window to the next."""
-        return self.size_ms if self.is_global else self.words.get("slide", self.words.get("advance", self.size_ms))
+        return (
+            self.size_ms
+            if self.is_global
+            else self.window_config.get("slide", self.window_config.get("advance", self.size_ms))
+        )
 
     @property
     def offset_ms(self) -> int:
         """Where windows stand."""
-        named = (self.words.get(name) for name in ("offset", "align", "align_to"))
-        return next((one for one in named if one is not None), 0) % self.slide_ms
+        offsets_ms = (self.window_config.get(name) for name in ("offset", "align", "align_to"))
+        return next((one for one in offsets_ms if one is not None), 0) % self.slide_ms
 
     @property
     def session(self) -> SessionWindow | None:
         """The window if it is a session."""
-        if "gap" not in self.words:
+        if "gap" not in self.window_config:
             return None
         apart = self.vector.get("family", "").startswith("beam.")
-        touch = self.words.get("touch", "n/a")
+        touch = self.window_config.get("touch", "n/a")
         return SessionWindow(
-            self.words["gap"], Touching(("separate" if apart else "merge") if touch == "n/a" else touch)
+            self.window_config["gap"], Touching(("separate" if apart else "merge") if touch == "n/a" else touch)
         )
 
     @property
@@ -105,8 +109,8 @@ class Told:
     @cached_property
     def inputs(self) -> int:
         """How many inputs there are."""
-        held = [step.get("input", 0) for step in self.vector["steps"]]
-        return max(2, self.config.get("inputs", 2), *(one + 1 for one in held))
+        input_numbers = [step.get("input", 0) for step in self.vector["steps"]]
+        return max(2, self.config.get("inputs", 2), *(one + 1 for one in input_numbers))
 
     @cached_property
     def is_keyed(self) -> bool:
@@ -153,7 +157,7 @@ class Told:
             for one in events
         ]
 
-    def shown(self, row: Mapping) -> dict:
+    def as_answer(self, row: Mapping) -> dict:
         """A result of a plan in the words of a vector."""
         start, end = (_ms(edge) for edge in row[WINDOW].values())
         end += "last_offset" in row[WINDOW]  # of rows the last one is in the window
@@ -161,9 +165,9 @@ class Told:
         single = isinstance(self.aggregate, str) and not self.is_per_input
         pane = row[PANE]
         number = pane["index"]
-        shown = {"start": start, "end": end, "output_ts": end - 1, self.field: values[0] if single else values}
-        shown |= {"timing": pane["timing"].upper(), "index": number, "first": not number, "last": pane["last"]}
-        return shown | {"key": row.get("key"), "name": self.words.get("name")}
+        answer = {"start": start, "end": end, "output_ts": end - 1, self.field: values[0] if single else values}
+        answer |= {"timing": pane["timing"].upper(), "index": number, "first": not number, "last": pane["last"]}
+        return answer | {"key": row.get("key"), "name": self.window_config.get("name")}
 
 
 def table_of(rows: Sequence[Mapping], schema: pa.Schema) -> pa.Table:

@@ -51,8 +51,8 @@ class Panes:
         if early is not None and early.every_ms is not None:
             early = Early(rows=early.rows, every_ms=early.every_ms + 1)
         late_ms = None if self.late_ms is None else self.late_ms + 1
-        found = replace(self, early=early, late_ms=late_ms)
-        return None if found == self else found
+        panes = replace(self, early=early, late_ms=late_ms)
+        return None if panes == self else panes
 
     @property
     def is_late_together(self) -> bool:
@@ -74,11 +74,11 @@ def panes_of(config: Mapping) -> Panes:
     """The panes that a vector's config asks for."""
     if "clock" in config:  # Samza: the window's end always fires, and cancels the early trigger
         early = config.get("early")
-        found = Panes(is_done=True) if early is None else _before_end(_early(read_trigger(early)))
-        return replace(found, only_news=config.get("mode") == "discarding")
-    found = _panes(read_trigger(config.get("trigger", "default")))
+        panes = Panes(is_done=True) if early is None else _before_end(_early(read_trigger(early)))
+        return replace(panes, only_news=config.get("mode") == "discarding")
+    panes = _panes(read_trigger(config.get("trigger", "default")))
     on_time = config.get("on_time", config.get("on_time_behavior", ""))
-    return replace(found, only_news=str(on_time).endswith("if-non-empty"))
+    return replace(panes, only_news=str(on_time).endswith("if-non-empty"))
 
 
 def _panes(trigger: Trigger) -> Panes:
@@ -86,8 +86,8 @@ def _panes(trigger: Trigger) -> Panes:
         return Panes()
     if trigger.name == _WATERMARK:
         early, late = trigger.part("early"), trigger.part("late")
-        found = Panes() if early is None else replace(_before_end(_early(early)), is_once=False, is_done=False)
-        return replace(found, is_done=True) if late is None else _with_late(found, late)
+        panes = Panes() if early is None else replace(_before_end(_early(early)), is_once=False, is_done=False)
+        return replace(panes, is_done=True) if late is None else _with_late(panes, late)
     if trigger.name == "each" and trigger.parts:
         return _in_turn(trigger)
     if trigger.name == OR_FINALLY and trigger.parts[1].name == _WATERMARK:
@@ -117,7 +117,7 @@ def _early(trigger: Trigger) -> Panes:
     while parts.name == _REPEAT and len(parts.parts) == 1:
         parts = parts.parts[0]
     leaves = parts.parts if parts.name == _ANY else (parts,)
-    if not leaves or any(one.name not in _PARTS or one.named or one.parts for one in leaves):
+    if not leaves or any(one.name not in _PARTS or one.named_parts or one.parts for one in leaves):
         return Panes(early=Early(rows=1), has_end=False, is_known=False)
     rows = min((one.number for one in leaves if one.name == _COUNT), default=None)
     every_ms = min((one.number for one in leaves if one.name == SINCE_FIRST), default=None)
@@ -126,10 +126,10 @@ def _early(trigger: Trigger) -> Panes:
     return Panes(early=early, is_once=is_once, stops=is_once, has_end=has_end, is_done=is_once and has_end)
 
 
-def _with_late(found: Panes, late: Trigger) -> Panes:
-    told = _early(late).early
-    if told is None or (told.rows is not None and told.every_ms is not None):
-        return found
-    if told.every_ms is not None:
-        return replace(found, late_ms=told.every_ms)
-    return found if told.rows == 1 else replace(found, late_rows=told.rows)
+def _with_late(panes: Panes, late: Trigger) -> Panes:
+    early = _early(late).early
+    if early is None or (early.rows is not None and early.every_ms is not None):
+        return panes
+    if early.every_ms is not None:
+        return replace(panes, late_ms=early.every_ms)
+    return panes if early.rows == 1 else replace(panes, late_rows=early.rows)

@@ -16,34 +16,34 @@ _TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z_-]*|\d+|[(),=])")
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """One trigger. number: of rows, or ms. parts: the triggers it is made of. named: those given by name."""
+    """One trigger. number: of rows, or ms. parts: the triggers it is made of. named_parts: triggers with a name."""
 
     name: str
     number: int = 0
     parts: tuple[Trigger, ...] = ()
-    named: tuple[tuple[str, Trigger], ...] = field(default=())
+    named_parts: tuple[tuple[str, Trigger], ...] = field(default=())
 
     def part(self, name: str) -> Trigger | None:
         """The part that was given by this name."""
-        return dict(self.named).get(name)
+        return dict(self.named_parts).get(name)
 
 
-def read_trigger(words: str) -> Trigger:
+def read_trigger(trigger_text: str) -> Trigger:
     """Read a trigger."""
-    text = _AFTER_FIRST.sub(rf"{SINCE_FIRST}(\1)", words)
+    text = _AFTER_FIRST.sub(rf"{SINCE_FIRST}(\1)", trigger_text)
     tokens, at = [], 0
     while at < len(text.rstrip()):
-        found = _TOKEN.match(text, at)
-        if found is None:
-            return Trigger(words)
-        tokens.append(found[1])
-        at = found.end()
+        match = _TOKEN.match(text, at)
+        if match is None:
+            return Trigger(trigger_text)
+        tokens.append(match[1])
+        at = match.end()
     try:
         read = _Reader(tokens)
         trigger = read.whole()
     except (IndexError, ValueError):
-        return Trigger(words)
-    return trigger if read.at == len(tokens) else Trigger(words)
+        return Trigger(trigger_text)
+    return trigger if read.at == len(tokens) else Trigger(trigger_text)
 
 
 class _Reader:
@@ -52,21 +52,21 @@ class _Reader:
         self.at = 0
 
     def whole(self) -> Trigger:
-        found = self._one()
+        trigger = self._one()
         while self._next() == OR_FINALLY:
             self.at += 1
-            found = Trigger(OR_FINALLY, parts=(found, self._one()))
-        return found
+            trigger = Trigger(OR_FINALLY, parts=(trigger, self._one()))
+        return trigger
 
     def _next(self) -> str:
         return self._tokens[self.at] if self.at < len(self._tokens) else ""
 
-    def _take(self) -> str:
+    def _next_token(self) -> str:
         self.at += 1
         return self._tokens[self.at - 1]
 
     def _one(self) -> Trigger:
-        word = self._take()
+        word = self._next_token()
         if word.isdigit():
             return Trigger(NUMBER, int(word))
         if word in {"(", ")", ",", "="}:
@@ -74,17 +74,17 @@ class _Reader:
         if self._next() != "(":
             return Trigger(word)
         parts: list[Trigger] = []
-        named: list[tuple[str, Trigger]] = []
-        while self._take() != ")":
+        named_triggers: list[tuple[str, Trigger]] = []
+        while self._next_token() != ")":
             if self._next() == ")":
                 continue
             if self._tokens[self.at + 1] == "=":
-                name = self._take()
+                name = self._next_token()
                 self.at += 1
-                named.append((name, self.whole()))
+                named_triggers.append((name, self.whole()))
             else:
                 parts.append(self.whole())
             if self._next() not in {",", ")"}:
                 raise ValueError("a comma or the end of the parts is expected")
         number = next((one.number for one in parts if one.name == NUMBER), 0)
-        return Trigger(word, number, tuple(one for one in parts if one.name != NUMBER), tuple(named))
+        return Trigger(word, number, tuple(one for one in parts if one.name != NUMBER), tuple(named_triggers))

@@ -27,7 +27,7 @@ class Verdict:
     reason: str = ""
     step: int | None = None
     expected: object = None
-    got: object = None
+    actual: object = None
 
 
 MATCH = Verdict(Outcome.MATCH)
@@ -38,27 +38,27 @@ def otherwise(reason: str, step: int | None = None) -> Verdict:
     return Verdict(Outcome.OTHERWISE, reason, step)
 
 
-def fail(reason: str, step: int | None = None, expected: object = None, got: object = None) -> Verdict:
+def fail(reason: str, step: int | None = None, expected: object = None, actual: object = None) -> Verdict:
     """The vector is not kept."""
-    return Verdict(Outcome.FAIL, reason, step, expected, got)
+    return Verdict(Outcome.FAIL, reason, step, expected, actual)
 
 
-def first_difference(expected: Sequence, got: Sequence) -> int | None:
+def first_difference(expected: Sequence, actual: Sequence) -> int | None:
     """The first index at which two lists differ, None if they are equal."""
-    for index, (one, other) in enumerate(zip(expected, got, strict=False)):
+    for index, (one, other) in enumerate(zip(expected, actual, strict=False)):
         if one != other:
             return index
-    return None if len(expected) == len(got) else min(len(expected), len(got))
+    return None if len(expected) == len(actual) else min(len(expected), len(actual))
 
 
-def compare(expected: Sequence, got: Sequence) -> Verdict:
+def compare(expected: Sequence, actual: Sequence) -> Verdict:
     """MATCH, or FAIL at the first difference."""
-    index = first_difference(expected, got)
+    index = first_difference(expected, actual)
     if index is None:
         return MATCH
     return fail(
         "the answers differ",
         index,
         expected[index] if index < len(expected) else "nothing more",
-        got[index] if index < len(got) else "nothing more",
+        actual[index] if index < len(actual) else "nothing more",
     )

@@ -39,16 +39,16 @@ def window_join(vector: dict) -> Verdict:
     played, reason, first = _Played(config, plan), "", None
     for index, step in enumerate(vector["steps"]):
         replayed = played.replayed(step)
-        made = played.step(step)
+        rows = played.step(step)
         why = _ONE_STATE if step["do"] == "lose_message_store" else ""
-        if played.tells_again(step, made):
+        if played.tells_again(step, rows):
             continue
         if "noop" in step and played.replayed(step) - replayed != step["noop"]:
             return fail("what is a replay differs", index, step["noop"], played.replayed(step) - replayed)
-        if not _alike(step["out"], made, vector.get("compare", {})):
-            why = _excuse(config, windows, played, step, made)
+        if not _alike(step["out"], rows, vector.get("compare", {})):
+            why = _excuse(config, windows, played, step, rows)
             if not why:
-                return fail("the answers differ", index, step["out"], made)
+                return fail("the answers differ", index, step["out"], rows)
         if why and first is None:
             reason, first = why, index
     return MATCH if first is None else otherwise(reason, first)
@@ -66,8 +66,11 @@ class _Played:
 
     def __post_init__(self) -> None:
         self.asks = any(step["do"] in _ASKS for step in self.config.steps)
-        self.tops, self.lost = [-1, -1], [-1, -1]  # the last offset of each side, and that before the store was lost
-        self.shown: set[str] = set()
+        self.tops, self.lost_tops = (
+            [-1, -1],
+            [-1, -1],
+        )  # the last offset of each side, and that before the store was lost
+        self.emitted_parts: set[str] = set()
         self.begin()
 
     def begin(self) -> None:
@@ -82,9 +85,9 @@ class _Played:
 
     def renew(self) -> list[dict]:
         """Write the state, and go on from it; return what was made since."""
-        made = self.told(self.operator.flush())
+        rows = self.as_answers(self.operator.flush())
         self.operator = WindowJoin(self.plan, self.store)
-        return made
+        return rows
 
     def replayed(self, step: Mapping) -> int:
         """Return how many messages of a step's side were known as replays."""
@@ -99,14 +102,14 @@ class _Played:
             self.operator.add_message(side.name, row_of(side.schema, message), now_ms=self.now_ms)
             self.tops[number] = max(self.tops[number], step["offset"])
         elif step["do"] == "lose_message_store":
-            self.lost = list(self.tops)
+            self.lost_tops = list(self.tops)
             self.begin()
         elif step["do"] == "timeout":
             self.operator.timeout(self.now_ms)
         elif step["do"] == "end":
             self.operator.finish()
         elif step["do"] == "get_result":
-            return self.told(self.operator.get_result())
+            return self.as_answers(self.operator.get_result())
         elif step["do"] not in {"flush", "restart_from_checkpoint"}:
             raise LookupError(f"a step {step['do']!r} is not known")
         rejected = [row for side in self.plan.sides for row in self.operator.get_rejected(side.name).to_pylist()]
@@ -117,13 +120,13 @@ class _Played:
             self.renew()
         return errors if number is not None else []
 
-    def tells_again(self, step: Mapping, made: Sequence[Mapping]) -> bool:
+    def tells_again(self, step: Mapping, rows: Sequence[Mapping]) -> bool:
         """Whether a step gives what a lost store had, and nothing comes of it that was not told before."""
-        number, before = self.config.side_of(step), self.shown
-        self.shown = before | {one for row in made for one in _parts(row)}
-        return number is not None and step["offset"] <= self.lost[number] and self.shown == before
+        number, before = self.config.side_of(step), self.emitted_parts
+        self.emitted_parts = before | {one for row in rows for one in _parts(row)}
+        return number is not None and step["offset"] <= self.lost_tops[number] and self.emitted_parts == before
 
-    def told(self, table: pa.Table) -> list[dict]:
+    def as_answers(self, table: pa.Table) -> list[dict]:
         """Return pairs by window, or the new messages of each window."""
         rows = [row | {"window": _window(row)} for row in table.to_pylist()]
         rows.sort(key=lambda row: row["window"])
@@ -131,13 +134,13 @@ class _Played:
             self.first = rows[0]["window"][0]
         if self.config.wants_pairs:
             return rows
-        made: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+        records_by_window: dict[tuple[int, ...], list[tuple[int, int]]] = {}
         for row in rows:
             record = tuple(row[f"{name}_{self.plan.left.name}"] for name in ("partition", "offset"))
-            made.setdefault(tuple(row["window"]), []).append(record)
+            records_by_window.setdefault(tuple(row["window"]), []).append(record)
         return [
             {"window": list(window), "new_messages": [offset for _, offset in sorted(records)]}
-            for window, records in made.items()
+            for window, records in records_by_window.items()
         ]
 
 
@@ -153,30 +156,30 @@ def _window(row: Mapping) -> list[int]:
     return [edge if isinstance(edge, int) else round(edge.timestamp() * 1000) for edge in edges]
 
 
-def _alike(expected: Sequence[Mapping], made: Sequence[Mapping], how: Mapping) -> bool:
+def _alike(expected: Sequence[Mapping], actual: Sequence[Mapping], how: Mapping) -> bool:
     """Fields that are not expected are not compared."""
-    if len(expected) != len(made):
+    if len(expected) != len(actual):
         return False
     if how.get("order") == "any":
-        rest = list(made)
+        rest = list(actual)
         for one in expected:
-            found = next((other for other in rest if _holds(other, one)), None)
-            if found is None:
+            match = next((other for other in rest if _holds(other, one)), None)
+            if match is None:
                 return False
-            rest.remove(found)
+            rest.remove(match)
         return True
-    return all(_holds(other, one) for one, other in zip(expected, made, strict=True))
+    return all(_holds(other, one) for one, other in zip(expected, actual, strict=True))
 
 
-def _holds(made: Mapping, wanted: Mapping) -> bool:
-    return all(name in made and made[name] == value for name, value in wanted.items())
+def _holds(actual: Mapping, expected: Mapping) -> bool:
+    return all(name in actual and actual[name] == value for name, value in expected.items())
 
 
-def _excuse(config: JoinConfig, windows: Windows, played: _Played, step: Mapping, made: Sequence[Mapping]) -> str:
+def _excuse(config: JoinConfig, windows: Windows, played: _Played, step: Mapping, rows: Sequence[Mapping]) -> str:
     """Return the rule by which a message is taken that the design gives back, "" if that is not the difference."""
     refused = [{"error_topic": step.get("offset")}]
-    if step["out"] != refused or len(made) != 1 or made[0].get("new_messages") != [step["offset"]]:
+    if step["out"] != refused or len(rows) != 1 or rows[0].get("new_messages") != [step["offset"]]:
         return ""
     if rule := config.retention(windows)[1]:
         return rule
-    return _FROM_MESSAGES if played.first is not None and made[0]["window"][0] < played.first else ""
+    return _FROM_MESSAGES if played.first is not None and rows[0]["window"][0] < played.first else ""

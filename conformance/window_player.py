@@ -10,7 +10,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from conformance.driver import DrivenOperator
-from conformance.stream_words import Told, table_of
+from conformance.stream_words import StreamConfig, table_of
 from conformance.trigger_plans import Panes
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.frames.partials import combine_rows
@@ -29,39 +29,39 @@ class Player(Protocol):
 class WindowPlayer:
     """Sliding windows and sessions out of partials."""
 
-    def __init__(self, told: Told, panes: Panes) -> None:
-        self._told = told
+    def __init__(self, stream: StreamConfig, panes: Panes) -> None:
+        self._stream = stream
         self._plan = WindowPlan(
-            schema=pa.schema(told.fields),
-            by=("key",) if told.is_keyed else (),
-            window=told.session or SlidingWindow(told.size_ms, told.slide_ms, told.offset_ms),
-            aggregates=told.aggregates,
-            lateness_ms=0 if panes.is_shut else told.lateness_ms,
+            schema=pa.schema(stream.fields),
+            by=("key",) if stream.is_keyed else (),
+            window=stream.session or SlidingWindow(stream.size_ms, stream.slide_ms, stream.offset_ms),
+            aggregates=stream.aggregates,
+            lateness_ms=0 if panes.is_shut else stream.lateness_ms,
             early=panes.early,
-            accumulating=told.accumulating,
-            late=LatePolicy(told.config.get("late_policy", "drop")),
+            accumulating=stream.accumulating,
+            late=LatePolicy(stream.config.get("late_policy", "drop")),
         )
         self._state: dict[str, bytes] = {}
-        self._now_ms, self._top = told.config.get("clock_start", 0), 0
+        self._now_ms, self._top = stream.config.get("clock_start", 0), 0
         self.late_rows = 0
 
     def step(self, step: dict) -> list[dict]:
         """See Player."""
         operator = DrivenOperator(self._plan, self._state)
-        made = self._made(operator, step)
+        results = self._compute_results(operator, step)
         self.late_rows = operator.late_rows
         self._state = operator.snapshot()
-        return [self._told.shown(row) for row in made.to_pylist()]
+        return [self._stream.as_answer(row) for row in results.to_pylist()]
 
-    def _made(self, operator: DrivenOperator, step: dict) -> pa.Table:
-        do, rows = step["do"], self._told.rows(step)
+    def _compute_results(self, operator: DrivenOperator, step: dict) -> pa.Table:
+        do, rows = step["do"], self._stream.rows(step)
         self._now_ms = step.get("ms", self._now_ms) or 0
         if rows:
-            made = operator.take(combine_rows(self._plan, table_of(rows, self._plan.schema)), self._now_ms)
+            results = operator.take(combine_rows(self._plan, table_of(rows, self._plan.schema)), self._now_ms)
             if do != "message":
-                return made
+                return results
             self._top = max(self._top, step["ts"])
-            return pa.concat_tables([made, operator.advance(self._top)])
+            return pa.concat_tables([results, operator.advance(self._top)])
         if do == "timers":
             return pa.concat_tables([operator.clock(self._now_ms), operator.advance(self._now_ms)])
         if do == "watermark":

@@ -27,7 +27,7 @@ from conformance.session_runs import merged
 from conformance.store_player import windows_with
 from conformance.stored import aggregator
 from conformance.stored_sessions import sessions
-from conformance.stream_words import Told
+from conformance.stream_words import StreamConfig
 from conformance.verdict import MATCH, Verdict, compare, fail, otherwise
 from conformance.window_joins import session_join, window_join
 from conformance.window_streams import streams
@@ -52,35 +52,35 @@ def replay(vector: dict) -> Verdict:
 
 def _assign(vector: dict) -> Verdict:
     """The windows that an event alone comes out in: of the vectorised operator, and of the one that keeps messages."""
-    told = Told(vector | {"steps": []}, vector["config"])
-    expected, made = [], []
+    stream = StreamConfig(vector | {"steps": []}, vector["config"])
+    expected, actual = [], []
     for case in vector["cases"]:
-        if told.is_global:
+        if stream.is_global:
             return otherwise(NO_GLOBAL, 0) if case["windows"] == [["min", "max"]] else fail("no window over everything")
-        windows = windows_with(case["ts"], told)
-        divides = told.session is None and told.size_ms % told.slide_ms == 0
+        windows = windows_with(case["ts"], stream)
+        divides = stream.session is None and stream.size_ms % stream.slide_ms == 0
         if divides:
-            own = windows_of(case["ts"], SlidingConfig(told.size_ms, told.slide_ms, told.offset_ms))
+            own = windows_of(case["ts"], SlidingConfig(stream.size_ms, stream.slide_ms, stream.offset_ms))
             if own != windows:
                 raise DisagreementError(f"an event at {case['ts']} ms comes out in {own}, and if kept in {windows}")
-        made.append(windows)
+        actual.append(windows)
         expected.append(sorted(case["windows"]))
-    return compare(expected, made)
+    return compare(expected, actual)
 
 
 def _merge(vector: dict) -> Verdict:
     gap_ms, touching = vector["config"]["gap"], _touching(vector)
-    expected, made = [], []
+    expected, actual = [], []
     for case in vector["cases"]:
         groups = merged([(time_ms, time_ms + gap_ms) for time_ms in case["input"]], touching)
-        made.append(
+        actual.append(
             [
                 {"start": start, "end": end, "values": sorted(one for one in case["input"] if start <= one < end)}
                 for (start, end), _ in groups
             ]
         )
         expected.append(sorted(case["windows"], key=lambda window: window["start"]))
-    return compare(expected, made)
+    return compare(expected, actual)
 
 
 def _operator(config: Mapping, touching: Touching) -> Sliding | Sessions:
@@ -101,17 +101,17 @@ def _windows(vector: dict) -> Verdict:
     operator, closing = _operator(config, touching), Closing(config, touching)
     for index, step in enumerate(vector["steps"]):
         results = _step(operator, config, step)
-        made = [_shown(result) for result in results if isinstance(result, WindowResult)]
+        actual = [_as_answer(result) for result in results if isinstance(result, WindowResult)]
         if step["do"] == "watermark" and config.get("emits_wm"):
-            made.append({"wm": step["ts"]})
+            actual.append({"wm": step["ts"]})
         late = Late() in results
-        both = closing.moved_to(step, made)
+        both = closing.moved_to(step, actual)
         if late != step.get("dropped", False) or both is None or not _same(*both, vector["compare"]):
-            return fail("the answers differ", index, step["out"], "late" if late else made)
-        first = index if first is None and closing.moved else first
+            return fail("the answers differ", index, step["out"], "late" if late else actual)
+        first = index if first is None and closing.has_moved else first
     if first is None:
         return MATCH
-    left = [_shown(result) for result in operator.complete() if isinstance(result, WindowResult)]
+    left = [_as_answer(result) for result in operator.complete() if isinstance(result, WindowResult)]
     return otherwise(CLOSES, first) if closing.is_kept(left) else fail("a session has not come", first, "", left)
 
 
@@ -133,18 +133,20 @@ def _step(operator: Sliding | Sessions, config: Mapping, step: dict) -> list[Win
     return {"end": operator.complete}[kind]()
 
 
-def _shown(result: WindowResult) -> dict:
+def _as_answer(result: WindowResult) -> dict:
     return {"start": result.start_ms, "end": result.end_ms, "key": result.key, "value": result.value}
 
 
-def _same(expected: list[dict], made: list[dict], how: Mapping) -> bool:
-    if len(expected) != len(made):
+def _same(expected: list[dict], actual: list[dict], how: Mapping) -> bool:
+    if len(expected) != len(actual):
         return False
     if how["order"] == "any":
-        expected, made = sorted(expected, key=_place), sorted(made, key=_place)
+        expected, actual = sorted(expected, key=_place), sorted(actual, key=_place)
     if not how.get("partial"):
-        return expected == made
-    return all(wanted.items() <= got.items() for wanted, got in zip(expected, made, strict=True))
+        return expected == actual
+    return all(
+        expected_row.items() <= actual_row.items() for expected_row, actual_row in zip(expected, actual, strict=True)
+    )
 
 
 def _place(item: dict) -> tuple:
@@ -158,16 +160,16 @@ def _keyed_watermark(vector: dict) -> Verdict:
     keyed: dict[str, PolicyRun] = {}
     for index, step in enumerate(vector["steps"]):
         if step["do"] == "emit":
-            made = {"global_wm": whole.current(0), "keyed": {key: run.current(0) for key, run in keyed.items()}}
-            if made != {"global_wm": step["global_wm"], "keyed": step["keyed"]}:
-                return fail("the watermarks differ", index, step, made)
+            watermarks = {"global_wm": whole.current(0), "keyed": {key: run.current(0) for key, run in keyed.items()}}
+            if watermarks != {"global_wm": step["global_wm"], "keyed": step["keyed"]}:
+                return fail("the watermarks differ", index, step, watermarks)
             continue
-        mine = keyed.setdefault(str(step["key"]), AxisPolicy(FixedLag(bound_ms)).build())
-        told = (is_late(step["ts"], whole.current(0)), is_late(step["ts"], mine.current(0)))
-        if told != (step.get("late_global", False), step.get("late_keyed", False)):
-            return fail("late differs", index, step, told)
+        key_policy = keyed.setdefault(str(step["key"]), AxisPolicy(FixedLag(bound_ms)).build())
+        is_late_flags = (is_late(step["ts"], whole.current(0)), is_late(step["ts"], key_policy.current(0)))
+        if is_late_flags != (step.get("late_global", False), step.get("late_keyed", False)):
+            return fail("late differs", index, step, is_late_flags)
         whole.observe(step["ts"], 0)
-        mine.observe(step["ts"], 0)
+        key_policy.observe(step["ts"], 0)
     return MATCH
 
 

@@ -49,10 +49,10 @@ def rows(topic: str, **options: str) -> DataFrame:
 
 def first_job() -> DataStreamWriter:
     """Purchases alone; control rows go along with them."""
-    kept = rows(CLICKS, watermarkLag="5 minutes").where("control IS NOT NULL OR cast(value as string) = 'buy'")
-    written = kept.drop("topic", "partition", "offset").writeStream.format("keyedwm")
+    purchases = rows(CLICKS, watermarkLag="5 minutes").where("control IS NOT NULL OR cast(value as string) = 'buy'")
+    writer = purchases.drop("topic", "partition", "offset").writeStream.format("keyedwm")
     return (
-        written.option("kafka.bootstrap.servers", bootstrap).option("topic", PURCHASES).option("controlRows", "inline")
+        writer.option("kafka.bootstrap.servers", bootstrap).option("topic", PURCHASES).option("controlRows", "inline")
     )
 
 

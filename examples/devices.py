@@ -68,5 +68,5 @@ for title, pipeline in {"one watermark for all devices": for_all, "a watermark f
     print(title)
     for step, result in zip(STEPS, results, strict=True):
         hours = sorted((row["device"], f"{row['window']['start']:%H}h", row["rows"]) for row in result.rows)
-        told = ", ".join(f"{device} {hour} {rows} row{'s' * (rows > 1)}" for device, hour, rows in hours)
-        print(f"  {result.watermark:%H:%M} {step}: {told or 'nothing yet'}")
+        line = ", ".join(f"{device} {hour} {rows} row{'s' * (rows > 1)}" for device, hour, rows in hours)
+        print(f"  {result.watermark:%H:%M} {step}: {line or 'nothing yet'}")

@@ -65,7 +65,7 @@ def correct() -> None:
     run("correct", events(orders(LATE)).selectExpr("date_format(event_time, 'HH:mm') key", "'1' value"))
 
 
-def told() -> str:
+def read_counts() -> str:
     """The sum of counts and corrections of each minute."""
     read = spark.read.format("keyedwm").option("kafka.bootstrap.servers", bootstrap).option("subscribe", COUNTS)
     rows = read.option("kafka.isolation.level", "read_committed").load().collect()
@@ -89,6 +89,6 @@ send("09:00:30", "09:01:40", "09:03:00")  # the first one comes when its minute 
 count()
 send("09:05:00")
 count()
-print("counted on time:", told())
+print("counted on time:", read_counts())
 correct()
-print("with corrections:", told())
+print("with corrections:", read_counts())

@@ -77,6 +77,6 @@ for topic in (results, errors):
         consumer_timeout_ms=5_000,
     )  # fmt: skip
     for record in consumer:
-        told = {name: text.decode() for name, text in record.headers if name == "keyedwm.reason"}
-        print(topic.rpartition("-")[0], (record.value or b"").decode(), *told.values())
+        reasons = {name: text.decode() for name, text in record.headers if name == "keyedwm.reason"}
+        print(topic.rpartition("-")[0], (record.value or b"").decode(), *reasons.values())
     consumer.close()

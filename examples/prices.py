@@ -22,7 +22,7 @@ def priced(source: Source) -> DataFrame:
     """The pipeline. source: of all topics, to be narrowed to one for each side."""
     orders = source.option("subscribe", "orders").load()
     changes = source.option("subscribe", "prices").option("eventTime", "json:$.ts_ms").load()
-    found = join_latest(
+    priced_orders = join_latest(
         orders.selectExpr(
             "cast(key as string) article", "cast(cast(value as string) as int) pieces",
             "event_time", "watermark", "control",
@@ -36,7 +36,7 @@ def priced(source: Source) -> DataFrame:
         "article",
         names=("orders", "prices"),
     )  # fmt: skip
-    return found.selectExpr("*", "pieces * euros paid")
+    return priced_orders.selectExpr("*", "pieces * euros paid")
 
 
 def order(time: str, article: str, pieces: int) -> Record:
@@ -66,5 +66,5 @@ spark = builder.getOrCreate()
 results = run(spark, priced, list(STEPS.values()), options={"watermarkLag": "20 minutes"}, pushed=True)
 for title, result in zip(STEPS, results, strict=True):
     rows = sorted(result.rows, key=lambda row: row["event_time_orders"])
-    told = [f"{row['event_time_orders']:%H:%M} {row['pieces']} {row['article']} for {row['paid']}" for row in rows]
-    print(f"{title}: {', '.join(told) or 'nothing yet'}")
+    lines = [f"{row['event_time_orders']:%H:%M} {row['pieces']} {row['article']} for {row['paid']}" for row in rows]
+    print(f"{title}: {', '.join(lines) or 'nothing yet'}")

@@ -33,13 +33,13 @@ from keyedwm.spark import async_map, kafka, session_conf
 class Scores(BaseHTTPRequestHandler):
     """The service: amounts in, scores out. It answers the second question of all with an error."""
 
-    asked = 0
+    call_count = 0
 
     def do_POST(self) -> None:
         """Answer a JSON list of amounts."""
         amounts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        Scores.asked += 1
-        self.send_response(503 if Scores.asked == 2 else 200)
+        Scores.call_count += 1
+        self.send_response(503 if Scores.call_count == 2 else 200)
         self.end_headers()
         self.wfile.write(json.dumps([amount / 100 for amount in amounts]).encode())
 
@@ -83,8 +83,8 @@ spark = builder.getOrCreate()
 
 checkpoint = tempfile.mkdtemp()
 rows = kafka(spark, bootstrap, subscribe=ORDERS, starting_offsets="earliest").load()
-found = async_map(rows, scored, "key binary, value string", rows_per_call=4, capacity=2)
-writer = found.writeStream.format("keyedwm").option("kafka.bootstrap.servers", bootstrap).option("topic", SCORED)
+scored_rows = async_map(rows, scored, "key binary, value string", rows_per_call=4, capacity=2)
+writer = scored_rows.writeStream.format("keyedwm").option("kafka.bootstrap.servers", bootstrap).option("topic", SCORED)
 for _ in range(2):
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     try:

@@ -46,9 +46,9 @@ for name, value in session_conf(cores=2).items():
 spark = builder.getOrCreate()
 
 for number, result in enumerate(run(spark, visits, STEPS, options={"watermarkLag": "5 minutes"}), start=1):
-    told = f"step {number}, watermark {result.watermark:%H:%M}"
+    prefix = f"step {number}, watermark {result.watermark:%H:%M}"
     for row in sorted(result.rows, key=lambda row: row["visitor"]):
         span = f"{row['window']['start']:%H:%M}-{row['window']['end']:%H:%M}"
-        print(f"{told}: {row['visitor']} {span}, {row['clicks']} clicks, {' > '.join(row['pages'])}")
+        print(f"{prefix}: {row['visitor']} {span}, {row['clicks']} clicks, {' > '.join(row['pages'])}")
     if not result.rows:
-        print(f"{told}: no session is complete")
+        print(f"{prefix}: no session is complete")

@@ -62,11 +62,11 @@ spark = builder.getOrCreate()
 
 results = run(spark, sent_orders, list(STEPS.values()), options={"watermarkLag": "1 hour"}, pushed=True)
 for title, result in zip(STEPS, results, strict=True):
-    told = []
+    lines = []
     for row in sorted(result.rows, key=lambda row: row["id"]):
         if row["by"] is None:
-            told.append(f"order {row['id']} of {row['euros']} EUR was never sent")
+            lines.append(f"order {row['id']} of {row['euros']} EUR was never sent")
         else:
             hours = (row["event_time_shipments"] - row["event_time_orders"]).total_seconds() / 3600
-            told.append(f"order {row['id']} of {row['euros']} EUR was sent by {row['by']} after {hours:.0f} h")
-    print(f"{title}: {', '.join(told) or 'nothing yet'}")
+            lines.append(f"order {row['id']} of {row['euros']} EUR was sent by {row['by']} after {hours:.0f} h")
+    print(f"{title}: {', '.join(lines) or 'nothing yet'}")

@@ -110,7 +110,7 @@ class Alignment:
             self._delivered.pop(open_id, None)
         return [Aborted(open_id) for open_id in (*sorted(older), snapshot_id)]
 
-    def held(self) -> frozenset[str]:
+    def blocked_channels(self) -> frozenset[str]:
         """The channels whose rows wait behind their barrier."""
         if not self._holding:
             return frozenset()
@@ -136,9 +136,9 @@ class Alignment:
         it._holding = state.holding
         return it
 
-    def _check_live(self, channel: str, what: str) -> None:
+    def _check_live(self, channel: str, item: str) -> None:
         if channel not in self._live:
-            raise OutOfTurnError(f"channel {channel} is done or was never added, but {what} came")
+            raise OutOfTurnError(f"channel {channel} is done or was never added, but {item} came")
 
     def _abort(self, snapshot_id: int) -> list[Completed | Aborted]:
         del self._delivered[snapshot_id]

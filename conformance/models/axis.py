@@ -30,8 +30,8 @@ class Axis:
 
     def state(self) -> AxisState:
         """Everything the next step depends on."""
-        sent = self._throttle.snapshot()
-        return AxisState(policy=self._policy.snapshot(), emitted_ms=sent[0] if sent else None)
+        throttle_state = self._throttle.snapshot()
+        return AxisState(policy=self._policy.snapshot(), emitted_ms=throttle_state[0] if throttle_state else None)
 
 
 def is_late(event_ms: int | None, watermark_ms: int | None) -> bool:

@@ -65,7 +65,7 @@ class InboundState:
 
 
 class Inbound:
-    """Reads channels fairly; `put` appends to a channel, `drain` reads until nothing moves."""
+    """Reads channels fairly; `append_item` appends to a channel, `drain` reads until nothing moves."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Inbound:
         self._alignment = alignment(names, guarantee=guarantee, subsume=False)
         self._ended = False
 
-    def put(self, channel: str, item: Item | Terminal) -> None:
+    def append_item(self, channel: str, item: Item | Terminal) -> None:
         """Append to a channel."""
         if channel not in self._waiting:
             raise OutOfTurnError(f"channel {channel} is not known")
@@ -92,9 +92,9 @@ class Inbound:
         """Read until nothing moves; END comes out once, when every channel has finished."""
         output: list[Item | Terminal] = []
         while True:
-            moved, items = self.read_once()
+            is_moving, items = self.read_once()
             output += items
-            if not moved:
+            if not is_moving:
                 break
         statuses = {self._coalescer.status(channel) for channel in self._waiting}
         if not self._ended and statuses <= {Status.DONE}:
@@ -125,34 +125,34 @@ class Inbound:
         """One pass: whether anything was read, and what came out."""
         events: list[Item | Terminal] = []
         control: list[Item | Terminal] = []
-        moved = False
+        is_moving = False
         for channel, waiting in self._waiting.items():
-            if channel in self._alignment.held():
+            if channel in self._alignment.blocked_channels():
                 continue
             while waiting:
                 item = waiting.popleft()
-                moved = True
+                is_moving = True
                 if isinstance(item, Event):
                     events.append(item)
                     control += self._coalescer.event(channel)
                     continue
-                made, completed = self._take(channel, item)
-                control += made
+                outputs, completed = self._process_item(channel, item)
+                control += outputs
                 if completed:
-                    return moved, events + control
+                    return is_moving, events + control
                 break
-        return moved, events + control
+        return is_moving, events + control
 
-    def _take(self, channel: str, item: Item | Terminal) -> tuple[list[Item | Terminal], bool]:
+    def _process_item(self, channel: str, item: Item | Terminal) -> tuple[list[Item | Terminal], bool]:
         """What a control item makes true, and whether a barrier was completed."""
         if isinstance(item, Watermark):
             return list(self._coalescer.watermark(channel, item.key, item.time_ms)), False
         if isinstance(item, IdleMarker):
             return list(self._coalescer.idle(channel)), False
         if isinstance(item, End):
-            made: list[Item | Terminal] = list(self._coalescer.done(channel))
+            outputs: list[Item | Terminal] = list(self._coalescer.done(channel))
             completed = self._alignment.done(channel)
-            return made + [Barrier(change.snapshot_id) for change in completed], bool(completed)
+            return outputs + [Barrier(change.snapshot_id) for change in completed], bool(completed)
         terminal = isinstance(item, Terminal)
         barrier = item.barrier if isinstance(item, Terminal) else item
         if not isinstance(barrier, Barrier):

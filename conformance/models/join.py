@@ -57,7 +57,7 @@ class JoinState:
 
 
 @dataclass(slots=True)
-class _Held:
+class _BufferedRow:
     row: Row
     matched: bool
 
@@ -69,9 +69,9 @@ class Join:
         state = state or JoinState()
         self._config = config
         self._limits = Limits(config.postpone, state.limits, guarantee=config.guarantee)
-        self._held = {
-            Side.LEFT: [_Held(row, matched) for row, matched in state.left],
-            Side.RIGHT: [_Held(row, matched) for row, matched in state.right],
+        self._buffers = {
+            Side.LEFT: [_BufferedRow(row, matched) for row, matched in state.left],
+            Side.RIGHT: [_BufferedRow(row, matched) for row, matched in state.right],
         }
 
     def row(self, side: Side, row: Row) -> list[Row]:
@@ -79,16 +79,16 @@ class Join:
         times_ms = self._times(side, row)
         if self._limits.is_late(times_ms):
             return []
-        mine = _Held(row, matched=False)
+        own = _BufferedRow(row, matched=False)
         joined = []
-        for theirs in self._held[Side.RIGHT if side is Side.LEFT else Side.LEFT]:
-            left, right = (row, theirs.row) if side is Side.LEFT else (theirs.row, row)
+        for match in self._buffers[Side.RIGHT if side is Side.LEFT else Side.LEFT]:
+            left, right = (row, match.row) if side is Side.LEFT else (match.row, row)
             if self._config.condition(left, right):
                 joined.append(left + right)
-                mine.matched = theirs.matched = True
+                own.matched = match.matched = True
         if not self._limits.is_forgotten(times_ms):
-            self._held[side].append(mine)
-        elif self._config.outer is side and not mine.matched:
+            self._buffers[side].append(own)
+        elif self._config.outer is side and not own.matched:
             joined.append(self._padded(side, row))
         return joined
 
@@ -98,14 +98,14 @@ class Join:
             raise InputError(f"a watermark of key {key} came into the join, the key belongs to neither side")
         watermarks = self._limits.watermark(key, time_ms)
         output: list[Row | Watermark] = []
-        for side, held in self._held.items():
-            kept = []
-            for one in held:
+        for side, buffer in self._buffers.items():
+            remaining = []
+            for one in buffer:
                 if not self._limits.is_forgotten(self._times(side, one.row)):
-                    kept.append(one)
+                    remaining.append(one)
                 elif self._config.outer is side and not one.matched:
                     output.append(self._padded(side, one.row))
-            self._held[side] = kept
+            self._buffers[side] = remaining
         return output + list(watermarks)
 
     def limit_ms(self, key: int) -> int | None:
@@ -114,7 +114,7 @@ class Join:
 
     def snapshot(self) -> JoinState:
         """Everything the next step depends on."""
-        left, right = (tuple((one.row, one.matched) for one in self._held[side]) for side in Side)
+        left, right = (tuple((one.row, one.matched) for one in self._buffers[side]) for side in Side)
         return JoinState(left, right, self._limits.snapshot())
 
     def _times(self, side: Side, row: Row) -> dict[int, int]:

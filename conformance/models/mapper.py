@@ -45,7 +45,7 @@ class MapperState:
     coalescer: CoalescerState = field(default_factory=CoalescerState)
     policies: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     quiet_since_ms: Mapping[str, int] = field(default_factory=dict)
-    sent: tuple[int, ...] = ()
+    throttle_state: tuple[int, ...] = ()
 
 
 class Mapper:
@@ -55,7 +55,7 @@ class Mapper:
         state = state or MapperState()
         self._config = config
         self._coalescer = Coalescer.restore(state.coalescer)
-        self._throttle = config.throttle.build(state.sent)
+        self._throttle = config.throttle.build(state.throttle_state)
         self._policies: dict[str, PolicyRun] = {
             channel: config.policy.build(numbers) for channel, numbers in state.policies.items()
         }
@@ -107,7 +107,7 @@ class Mapper:
             coalescer=self._coalescer.snapshot(),
             policies={channel: policy.snapshot() for channel, policy in self._policies.items()},
             quiet_since_ms=dict(self._quiet_since_ms),
-            sent=self._throttle.snapshot(),
+            throttle_state=self._throttle.snapshot(),
         )
 
     def _evaluate(
@@ -139,12 +139,12 @@ class Mapper:
         return self._send(self._coalescer.step(changes, now_ms))
 
     def _send(self, coalesced: list[Output]) -> list[Output]:
-        sent: list[Output] = []
+        outputs: list[Output] = []
         for output in coalesced:
             if isinstance(output, IdleMarker):
-                sent.append(output)
+                outputs.append(output)
                 continue
             time_ms = self._throttle.end_of_batch(output.time_ms)
             if time_ms is not None:
-                sent.append(Watermark(output.key, time_ms))
-        return sent
+                outputs.append(Watermark(output.key, time_ms))
+        return outputs

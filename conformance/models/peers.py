@@ -51,8 +51,8 @@ class RingDelay:
         """The watermark."""
         known = self._ring.sample(now_ms, self._top_ms)
         lagged = None if self._top_ms is None else self._top_ms - self._lag_ms
-        told = [time_ms for time_ms in (known, lagged, self._watermark_ms) if time_ms is not None]
-        self._watermark_ms = max(told, default=None)
+        times_ms = [time_ms for time_ms in (known, lagged, self._watermark_ms) if time_ms is not None]
+        self._watermark_ms = max(times_ms, default=None)
         return self._watermark_ms
 
     def snapshot(self) -> tuple[int, ...]:
@@ -73,12 +73,12 @@ class Valve:
     def step(self, op: str, number: int, time_ms: int | None = None) -> list[tuple]:
         """What comes out: ("wm", n) and ("idle",)."""
         if op == "wm":
-            return self._take(number, MIN_MS if time_ms is None else time_ms)
+            return self._advance(number, MIN_MS if time_ms is None else time_ms)
         if op == "idle":
             return self._go_idle(number)
         return self._wake(number)
 
-    def _take(self, number: int, time_ms: int) -> list[tuple]:
+    def _advance(self, number: int, time_ms: int) -> list[tuple]:
         if not self._active[number] or time_ms <= self._watermark[number]:
             return []
         self._watermark[number] = time_ms
@@ -89,12 +89,12 @@ class Valve:
         if not self._active[number]:
             return []
         self._active[number] = self._aligned[number] = False
-        held = self._watermark[number] == self._last
+        was_lowest = self._watermark[number] == self._last
         if any(self._active):
-            return self._lowest() if held else []
+            return self._lowest() if was_lowest else []
         output: list[tuple] = []
         highest = max(self._watermark)
-        if highest > self._last and (held or not self._legacy):
+        if highest > self._last and (was_lowest or not self._legacy):
             self._last = highest
             output.append(("wm", highest))
         return [*output, ("idle",)]
@@ -156,10 +156,10 @@ class Multiplexer:
         if not self._ever:
             return
         self._idle = self._all_idle()
-        counted = [time_ms for time_ms, idle in self._splits.values() if self._idle or not idle]
-        if not counted or (None in counted and not self._idle):
+        times_ms = [time_ms for time_ms, idle in self._splits.values() if self._idle or not idle]
+        if not times_ms or (None in times_ms and not self._idle):
             return
-        known = [time_ms for time_ms in counted if time_ms is not None]
+        known = [time_ms for time_ms in times_ms if time_ms is not None]
         combined = (max if self._idle else min)(known, default=None)
         if combined is not None and (self._combined is None or combined > self._combined):
             self._combined = combined
@@ -239,7 +239,7 @@ class PausedSplits:
             self._emitted = time_ms
         else:
             self._limit = time_ms
-            self._paused = {name for name, reached in self._splits.items() if reached > time_ms}
+            self._paused = {name for name, split_ms in self._splits.items() if split_ms > time_ms}
         return {"paused": sorted(self._paused), "waiting": self._emitted > self._limit}
 
 
@@ -251,15 +251,15 @@ class Sampler:
         self._latest = MIN_MS
 
     def latest(self, time_ms: int) -> int:
-        """Note the newest watermark; what is used."""
+        """Note the newest watermark; return the sample that counts."""
         self._latest = time_ms
-        return self.used()
+        return self.current()
 
     def sample(self) -> int:
-        """An interval ends; what is used."""
+        """An interval ends; return the sample that counts."""
         self._samples = [*self._samples[1:], self._latest] if self._samples else []
-        return self.used()
+        return self.current()
 
-    def used(self) -> int:
+    def current(self) -> int:
         """The sample that counts."""
         return self._samples[0] if self._samples else self._latest

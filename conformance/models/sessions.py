@@ -89,15 +89,15 @@ class Sessions:
         state = state or SessionState()
         self._config = config
         self._aggregate = aggregate
-        self._sessions: dict[object, list[Session]] = {key: list(held) for key, held in state.sessions.items()}
+        self._sessions: dict[object, list[Session]] = {key: list(sessions) for key, sessions in state.sessions.items()}
         self._watermark_ms = state.watermark_ms
 
     def event(self, event_ms: int, key: object, value: object) -> list[WindowResult | Late]:
         """Take an event: Late, or the new total of a session that has closed but is still kept."""
         config = self._config
         interval = (event_ms, event_ms + config.gap_ms)
-        held = self._sessions.get(key, [])
-        joined = [one for one in held if joins((one.start_ms, one.end_ms), interval, config.touching)]
+        key_sessions = self._sessions.get(key, [])
+        joined = [one for one in key_sessions if joins((one.start_ms, one.end_ms), interval, config.touching)]
         start_ms = min([one.start_ms for one in joined], default=interval[0])
         end_ms = max([one.end_ms for one in joined], default=interval[1])
         start_ms, end_ms = min(start_ms, interval[0]), max(end_ms, interval[1])
@@ -113,7 +113,7 @@ class Sessions:
         accumulator = self._aggregate.accumulate(accumulator, value)
         closed = config.late_rule is LateRule.WINDOW and closes(end_ms, self._watermark_ms, config.touching)
         session = Session(start_ms, end_ms, accumulator, emitted=closed)
-        self._sessions[key] = sorted([one for one in held if one not in joined] + [session], key=_by_start)
+        self._sessions[key] = sorted([one for one in key_sessions if one not in joined] + [session], key=_by_start)
         return [self._result(key, session)] if closed else []
 
     def watermark(self, time_ms: int) -> list[WindowResult | Late]:
@@ -122,28 +122,30 @@ class Sessions:
             return []
         self._watermark_ms = time_ms
         closed = []
-        for key, held in list(self._sessions.items()):
-            closed += [(key, one) for one in held if not one.emitted and self._closed(one, 0)]
-            kept = [
+        for key, key_sessions in list(self._sessions.items()):
+            closed += [(key, one) for one in key_sessions if not one.emitted and self._closed(one, 0)]
+            remaining = [
                 Session(one.start_ms, one.end_ms, one.accumulator, emitted=self._closed(one, 0))
-                for one in held
+                for one in key_sessions
                 if not self._closed(one, self._config.lateness_ms)
             ]
-            if kept:
-                self._sessions[key] = kept
+            if remaining:
+                self._sessions[key] = remaining
             else:
                 del self._sessions[key]
         return self._results(closed)
 
     def complete(self) -> list[WindowResult | Late]:
         """The input has ended: every session not yet emitted."""
-        results = self._results([(key, one) for key, held in self._sessions.items() for one in held if not one.emitted])
+        results = self._results(
+            [(key, one) for key, sessions in self._sessions.items() for one in sessions if not one.emitted]
+        )
         self._sessions.clear()
         return results
 
     def snapshot(self) -> SessionState:
         """Everything the next step depends on."""
-        return SessionState({key: tuple(held) for key, held in self._sessions.items()}, self._watermark_ms)
+        return SessionState({key: tuple(sessions) for key, sessions in self._sessions.items()}, self._watermark_ms)
 
     def _closed(self, session: Session, lateness_ms: int) -> bool:
         return closes(session.end_ms + lateness_ms, self._watermark_ms, self._config.touching)

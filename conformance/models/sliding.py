@@ -67,11 +67,11 @@ class Sliding:
     def event(self, event_ms: int, key: object, value: object) -> list[WindowResult | Late]:
         """Take an event: Late, or the new totals of windows that had closed already."""
         accumulator = self._aggregate.accumulate(self._aggregate.create(), value)
-        return self._take(self._frame_of(event_ms), event_ms, key, accumulator)
+        return self._accept(self._frame_of(event_ms), event_ms, key, accumulator)
 
     def frame(self, end_ms: int, key: object, accumulator: object) -> list[WindowResult | Late]:
         """Take a partial result for the frame ending at `end_ms` (two-stage aggregation)."""
-        return self._take(self._frame_of(end_ms - 1), end_ms - 1, key, accumulator)
+        return self._accept(self._frame_of(end_ms - 1), end_ms - 1, key, accumulator)
 
     def watermark(self, time_ms: int) -> list[WindowResult | Late]:
         """Close windows."""
@@ -116,17 +116,17 @@ class Sliding:
         frame = self._frames.setdefault(start_ms, {})
         frame[key] = self._aggregate.combine(frame[key], accumulator) if key in frame else accumulator
 
-    def _take(self, start_ms: int, event_ms: int, key: object, accumulator: object) -> list[WindowResult | Late]:
+    def _accept(self, start_ms: int, event_ms: int, key: object, accumulator: object) -> list[WindowResult | Late]:
         if self._is_late(start_ms, event_ms):
             return [Late()]
         self._add(start_ms, key, accumulator)
         watermark_ms = self._watermark_ms
         if watermark_ms is None or self._config.late_rule is not LateRule.WINDOW:
             return []
-        reached = [
+        windows = [
             end_ms for end_ms in self._ends_of(start_ms) if end_ms <= watermark_ms < end_ms + self._config.lateness_ms
         ]
-        return self._results(reached, only=(key,))
+        return self._results(windows, only=(key,))
 
     def _is_late(self, start_ms: int, event_ms: int) -> bool:
         watermark_ms = self._watermark_ms

@@ -44,7 +44,7 @@ class SnapshotLedger:
         """The ledger after a restart: what was open is given up, its id is used again by nobody."""
         return replace(self, open_id=None)
 
-    def _check_open(self, snapshot_id: int, what: str) -> None:
+    def _check_open(self, snapshot_id: int, state: str) -> None:
         if snapshot_id != self.open_id:
             now = "none is open" if self.open_id is None else f"snapshot {self.open_id} is open"
-            raise OutOfTurnError(f"snapshot {snapshot_id} was {what}, but {now}")
+            raise OutOfTurnError(f"snapshot {snapshot_id} was {state}, but {now}")

@@ -46,8 +46,8 @@ def tightest(bounds: Iterable[Postpone]) -> dict[int, dict[int, int]]:
     for bound in bounds:
         for key, of_key in bound.items():
             for other, constant_ms in of_key.items():
-                mine = together.setdefault(key, {})
-                mine[other] = min(constant_ms, mine.get(other, constant_ms))
+                key_bounds = together.setdefault(key, {})
+                key_bounds[other] = min(constant_ms, key_bounds.get(other, constant_ms))
     return together
 
 

@@ -34,21 +34,21 @@ class Events:
     def __len__(self) -> int:
         return len(self.devices)
 
-    def where(self, chosen: Flags) -> Events:
+    def where(self, is_chosen: Flags) -> Events:
         """Return some of them."""
-        return Events(self.devices[chosen], self.event_ms[chosen], self.reach_ms[chosen])
+        return Events(self.devices[is_chosen], self.event_ms[is_chosen], self.reach_ms[is_chosen])
 
     def as_kafka(self) -> dict[int, pa.Table]:
         """Return the records by partition, with the columns that the wire takes."""
-        found = {}
+        tables = {}
         for partition in range(PARTITIONS):
-            mine = np.flatnonzero(self.devices % PARTITIONS == partition)
-            if len(mine):
-                keys = pa.array([name(device).encode() for device in self.devices[mine].tolist()], pa.binary())
-                found[partition] = pa.table(
-                    {"key": keys, "value": pa.nulls(len(mine), pa.binary()), "timestamp": self.event_ms[mine]}
+            indices = np.flatnonzero(self.devices % PARTITIONS == partition)
+            if len(indices):
+                keys = pa.array([name(device).encode() for device in self.devices[indices].tolist()], pa.binary())
+                tables[partition] = pa.table(
+                    {"key": keys, "value": pa.nulls(len(indices), pa.binary()), "timestamp": self.event_ms[indices]}
                 )
-        return found
+        return tables
 
 
 def name(device: int) -> str:

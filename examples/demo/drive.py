@@ -37,14 +37,18 @@ class Trace:
 
 
 def drive(
-    plan: Sequence[Step], last: Step, topic: Topic, queries: Mapping[str, StreamingQuery], tell: Callable[[Step], None]
+    plan: Sequence[Step],
+    last: Step,
+    topic: Topic,
+    queries: Mapping[str, StreamingQuery],
+    report_step: Callable[[Step], None],
 ) -> Trace:
-    """Plays all steps, then `last`, which is not traced; `tell` hears of each step that is done."""
+    """Plays all steps, then `last`, which is not traced; `report_step` is called after each step."""
     trace = Trace()
     for step in plan:
         _play(step, topic, queries)
         _note(trace, step, queries)
-        tell(step)
+        report_step(step)
     _play(last, topic, queries)
     return trace
 
@@ -64,16 +68,16 @@ def _note(trace: Trace, step: Step, queries: Mapping[str, StreamingQuery]) -> No
     trace.native.append(_spark_watermark_ms(_last(queries[NATIVE])))
     offset = QueryOffset.from_json(end_offset(_last(queries[KEYEDWM])))
     trace.coalesced.append(offset.watermark_ms(0))
-    sent = {tp.partition: channel.axes for tp, channel in offset.channels.items()}
+    axes_by_partition = {tp.partition: channel.axes for tp, channel in offset.channels.items()}
     for own, origin in enumerate(ORIGINS):
-        axis = sent.get(own, {}).get(0)
+        axis = axes_by_partition.get(own, {}).get(0)
         trace.origins[origin].append(None if axis is None else axis.emitted_ms)
 
 
 def rows_in(query: StreamingQuery) -> int:
     """The records that the query has read: where its source stands, summed over the partitions (they begin at 0)."""
-    found = end_offset(_last(query))
-    topics = found.get("offsets", found)  # ours carries Spark's own shape inside
+    end = end_offset(_last(query))
+    topics = end.get("offsets", end)  # ours carries Spark's own shape inside
     return sum(offset for partitions in topics.values() for offset in partitions.values())
 
 
@@ -84,8 +88,8 @@ def seconds(query: StreamingQuery) -> float:
 
 def end_offset(progress: Mapping[str, Any]) -> dict[str, Any]:
     """Where the query's only source stands."""
-    found = progress["sources"][0]["endOffset"]
-    return json.loads(found) if isinstance(found, str) else found
+    offset = progress["sources"][0]["endOffset"]
+    return json.loads(offset) if isinstance(offset, str) else offset
 
 
 def _last(query: StreamingQuery) -> Mapping[str, Any]:
@@ -97,8 +101,8 @@ def _last(query: StreamingQuery) -> Mapping[str, Any]:
 
 def _spark_watermark_ms(progress: Mapping[str, Any]) -> int | None:
     """Spark writes the epoch while it has no watermark."""
-    said = progress["eventTime"].get("watermark")
-    if said is None:
+    timestamp = progress["eventTime"].get("watermark")
+    if timestamp is None:
         return None
-    ms = (datetime.fromisoformat(said.replace("Z", "+00:00")) - _EPOCH) // _MS
+    ms = (datetime.fromisoformat(timestamp.replace("Z", "+00:00")) - _EPOCH) // _MS
     return ms or None

@@ -25,12 +25,12 @@ COUNTS = pa.schema([("origin", pa.string()), ("hour_ms", pa.int64()), ("count", 
 class Difference:
     """The difference of a table of counts from the exact one.
 
-    lost: marks the records (in the flights' order) that no count holds. A closed window takes nothing any more, so of
-    an hour that lacks n records of its origin these are the last n to reach Kafka.
+    lost_rows: marks the records (in the flights' order) that no count holds. A closed window takes nothing any more, so
+    of an hour that lacks n records of its origin these are the last n to reach Kafka.
     surplus: how many are counted beyond those that exist. hours_wrong: (origin, hour) cells with another count.
     """
 
-    lost: NDArray[np.bool_]
+    lost_rows: NDArray[np.bool_]
     surplus: int
     hours_wrong: int
 
@@ -47,9 +47,9 @@ def late_behind_own_watermark(flights: Flights, lag_ms: int) -> NDArray[np.bool_
     late = np.zeros(len(flights), np.bool_)
     partition, event_ms = flights.numbers("partition"), flights.numbers("event_ms")
     for own in range(len(ORIGINS)):
-        mine = np.flatnonzero(partition == own)
-        highest_ms = np.maximum.accumulate(event_ms[mine])
-        late[mine[1:]] = event_ms[mine[1:]] < highest_ms[:-1] - lag_ms
+        indices = np.flatnonzero(partition == own)
+        highest_ms = np.maximum.accumulate(event_ms[indices])
+        late[indices[1:]] = event_ms[indices[1:]] < highest_ms[:-1] - lag_ms
     return late
 
 
@@ -59,15 +59,15 @@ def difference(flights: Flights, counts: pa.Table) -> Difference:
     cells = exact_counts(flights).join(
         counts, ["origin", "hour_ms"], join_type="full outer", right_suffix="_found", use_threads=False
     )
-    there, found = (pc.fill_null(cells[name], 0).to_numpy() for name in ("count", "count_found"))
+    exact_numbers, table_numbers = (pc.fill_null(cells[name], 0).to_numpy() for name in ("count", "count_found"))
     return Difference(
-        lost=_lost(flights, counts),
-        surplus=int(np.maximum(found - there, 0).sum()),
-        hours_wrong=int(np.count_nonzero(found != there)),
+        lost_rows=_lost_rows(flights, counts),
+        surplus=int(np.maximum(table_numbers - exact_numbers, 0).sum()),
+        hours_wrong=int(np.count_nonzero(table_numbers != exact_numbers)),
     )
 
 
-def _lost(flights: Flights, counts: pa.Table) -> NDArray[np.bool_]:
+def _lost_rows(flights: Flights, counts: pa.Table) -> NDArray[np.bool_]:
     """Within its cell, in arrival order, a record is lost if its number is not below the cell's count."""
     event_ms = flights.numbers("event_ms")
     cell = event_ms // HOUR_MS * len(ORIGINS) + flights.numbers("partition")
@@ -78,9 +78,9 @@ def _lost(flights: Flights, counts: pa.Table) -> NDArray[np.bool_]:
     key = counts["hour_ms"].to_numpy() // HOUR_MS * len(ORIGINS) + partition
     by_key = np.argsort(key)
     at = np.minimum(np.searchsorted(key, sorted_cell, sorter=by_key), max(len(key) - 1, 0))
-    lost = np.ones(len(cell), np.bool_)
+    is_lost = np.ones(len(cell), np.bool_)
     if len(key):
         place = by_key[at]
-        counted = np.where(key[place] == sorted_cell, counts["count"].to_numpy()[place], 0)
-        lost[order] = number >= counted
-    return lost
+        cell_counts = np.where(key[place] == sorted_cell, counts["count"].to_numpy()[place], 0)
+        is_lost[order] = number >= cell_counts
+    return is_lost

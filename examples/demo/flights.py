@@ -63,8 +63,8 @@ def read_flights(days: int = DAYS, archive: Path | None = None) -> Flights:
     """The departures planned in the first `days` days of 2013 (New York's days), read from the package's CSV."""
     check_days(days)
     with zipfile.ZipFile(archive or data_file("flights.csv.zip")) as packed, packed.open("flights.csv") as file:
-        wanted = csv.ConvertOptions(include_columns=list(_COLUMNS), strings_can_be_null=True)
-        planned = csv.read_csv(file, convert_options=wanted)
+        options = csv.ConvertOptions(include_columns=list(_COLUMNS), strings_can_be_null=True)
+        planned = csv.read_csv(file, convert_options=options)
     hour_ms = pc.cast(planned["time_hour"].cast(pa.timestamp("ms", "UTC")), pa.int64())
     event_ms = pc.add(hour_ms, pc.multiply(planned["minute"], MINUTE_MS))
     planned = planned.append_column("event_ms", event_ms)

@@ -97,7 +97,7 @@ def as_kafka(records: pa.Table) -> Mapping[int, pa.Table]:
     """The records by partition, with the columns that the wire takes."""
     by_partition = {own: Flights(records).of(own).table for own in range(len(ORIGINS))}
     return {
-        own: mine.select(["key", "value", "timestamp_ms"]).rename_columns(["key", "value", "timestamp"])
-        for own, mine in by_partition.items()
-        if len(mine)
+        own: table.select(["key", "value", "timestamp_ms"]).rename_columns(["key", "value", "timestamp"])
+        for own, table in by_partition.items()
+        if len(table)
     }

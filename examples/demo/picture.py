@@ -37,20 +37,20 @@ _FEED_MS = 6 * HOUR_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """The content of the picture. lost: one mark per flight, by side; lag_ms: how far every watermark trails."""
+    """The content of the picture. lost_rows: one mark per flight, by side; lag_ms: how far every watermark trails."""
 
     flights: Flights
     trace: Trace
-    lost: Mapping[str, NDArray[np.bool_]]
+    lost_rows: Mapping[str, NDArray[np.bool_]]
     lag_ms: int
 
 
-def draw(what: Drawing, file: Path) -> None:
+def draw(drawing: Drawing, file: Path) -> None:
     """Writes the picture as PNG."""
     figure = Figure(figsize=(12, 10), dpi=130, layout="constrained")
     whole, near = figure.subplots(2, 1, height_ratios=(4, 6))
-    _whole(whole, what)
-    _near(near, what, _costliest(what))
+    _whole(whole, drawing)
+    _near(near, drawing, _costliest(drawing))
     for panel in (whole, near):
         panel.grid(color="0.9", linewidth=0.6)
         panel.set_axisbelow(True)
@@ -60,13 +60,13 @@ def draw(what: Drawing, file: Path) -> None:
     figure.savefig(file)
 
 
-def draw_rows(what: Drawing, file: Path) -> None:
+def draw_rows(drawing: Drawing, file: Path) -> None:
     """Write one panel as PNG: flights by hour of planned departure, split by the sides that counted them."""
     figure = Figure(figsize=(11, 3.6), dpi=110, layout="constrained")
     panel = figure.subplots()
-    hour = what.flights.numbers("event_ms") // HOUR_MS
+    hour = drawing.flights.numbers("event_ms") // HOUR_MS
     first, last = int(hour.min()), int(hour.max())
-    native, keyedwm = what.lost[NATIVE], what.lost[KEYEDWM]
+    native, keyedwm = drawing.lost_rows[NATIVE], drawing.lost_rows[KEYEDWM]
     parts = (
         ("counted by keyedwm and by Spark", "#B8CCDC", ~native & ~keyedwm),
         ("lost by Spark, counted by keyedwm", _INK[NATIVE], native & ~keyedwm),
@@ -94,46 +94,52 @@ def _date_axis(axis: Axis, *, year: bool = True) -> None:
     axis.set_major_formatter(dates.ConciseDateFormatter(locator, show_offset=year))
 
 
-def _whole(panel: Axes, what: Drawing) -> None:
+def _whole(panel: Axes, drawing: Drawing) -> None:
     """Hours behind simulated time, growing downwards: what lies below a watermark is late for it."""
-    at_ms = np.array(what.trace.step_ms)
-    for side, watermarks in ((KEYEDWM, what.trace.coalesced), (NATIVE, what.trace.native)):
+    at_ms = np.array(drawing.trace.step_ms)
+    for side, watermarks in ((KEYEDWM, drawing.trace.coalesced), (NATIVE, drawing.trace.native)):
         panel.plot(_time(at_ms), _hours(at_ms - _ms(watermarks)), color=_INK[side], linewidth=4, alpha=0.45,
                    label=_NAME[side])  # fmt: skip
-    for origin, watermarks in what.trace.origins.items():
+    for origin, watermarks in drawing.trace.origins.items():
         panel.plot(_time(at_ms), _hours(at_ms - _ms(watermarks)), _LINE[origin], color=_INK[origin], linewidth=1.3,
                    label=f"partition {ORIGINS.index(origin)}: {origin}")  # fmt: skip
-    reach_ms, event_ms = what.flights.numbers("reach_ms"), what.flights.numbers("event_ms")
+    reach_ms, event_ms = drawing.flights.numbers("reach_ms"), drawing.flights.numbers("event_ms")
     for side in (NATIVE, KEYEDWM):
-        lost = what.lost[side]
-        _marks(panel, side, reach_ms[lost], _hours((reach_ms - event_ms)[lost]), f"lost by {side} ({lost.sum():,})")
+        is_lost = drawing.lost_rows[side]
+        _marks(
+            panel,
+            side,
+            reach_ms[is_lost],
+            _hours((reach_ms - event_ms)[is_lost]),
+            f"lost by {side} ({is_lost.sum():,})",
+        )
     panel.set_ylim(bottom=0)
     panel.invert_yaxis()
     panel.set_title("How far the watermarks are behind, after each step; below a watermark a record is late")
     panel.set_ylabel("hours behind simulated time")
 
 
-def _near(panel: Axes, what: Drawing, centre_ms: int) -> None:
+def _near(panel: Axes, drawing: Drawing, centre_ms: int) -> None:
     """Event time over time of reaching Kafka around one step's end."""
-    reach_ms, event_ms = what.flights.numbers("reach_ms"), what.flights.numbers("event_ms")
-    partition = what.flights.numbers("partition")
-    shown = np.abs(reach_ms - centre_ms) <= _AROUND_MS
+    reach_ms, event_ms = drawing.flights.numbers("reach_ms"), drawing.flights.numbers("event_ms")
+    partition = drawing.flights.numbers("partition")
+    is_shown = np.abs(reach_ms - centre_ms) <= _AROUND_MS
     for own, origin in enumerate(ORIGINS):
-        mine = np.flatnonzero(partition == own)
-        watermark_ms = np.maximum.accumulate(event_ms[mine]) - what.lag_ms
-        seen = shown[mine]
-        panel.plot(_time(reach_ms[mine][seen]), _time(event_ms[mine][seen]), ".", color=_INK[origin], markersize=3,
+        indices = np.flatnonzero(partition == own)
+        watermark_ms = np.maximum.accumulate(event_ms[indices]) - drawing.lag_ms
+        near = indices[is_shown[indices]]
+        panel.plot(_time(reach_ms[near]), _time(event_ms[near]), ".", color=_INK[origin], markersize=3,
                    alpha=0.6, label=f"records of {origin}")  # fmt: skip
-        panel.plot(_time(reach_ms[mine][seen]), _time(watermark_ms[seen]), _LINE[origin], color=_INK[origin],
+        panel.plot(_time(reach_ms[near]), _time(watermark_ms[is_shown[indices]]), _LINE[origin], color=_INK[origin],
                    drawstyle="steps-post", linewidth=1.3, label=f"its own watermark, {origin}")  # fmt: skip
-    step_ms = np.array(what.trace.step_ms)
+    step_ms = np.array(drawing.trace.step_ms)
     until_ms = np.append(step_ms, centre_ms + _AROUND_MS)
-    for side, watermarks in ((KEYEDWM, what.trace.coalesced), (NATIVE, what.trace.native)):
+    for side, watermarks in ((KEYEDWM, drawing.trace.coalesced), (NATIVE, drawing.trace.native)):
         stepped = _ms([*watermarks, watermarks[-1]])
         panel.step(_time(until_ms), _time(stepped), where="post", color=_INK[side], linewidth=3, label=_NAME[side])
     for side in (NATIVE, KEYEDWM):
-        lost = what.lost[side] & shown
-        _marks(panel, side, reach_ms[lost], _time(event_ms[lost]), f"lost by {side} ({lost.sum():,} here)")
+        is_lost = drawing.lost_rows[side] & is_shown
+        _marks(panel, side, reach_ms[is_lost], _time(event_ms[is_lost]), f"lost by {side} ({is_lost.sum():,} here)")
     panel.axvline(_time(centre_ms), color="0.5", linewidth=1, linestyle=":", label="a step ends")
     panel.set_xlim(_time(centre_ms - _AROUND_MS), _time(centre_ms + _AROUND_MS))
     panel.set_ylim(_time(centre_ms - _AROUND_MS - 2 * _FEED_MS), _time(centre_ms + _AROUND_MS))
@@ -143,10 +149,10 @@ def _near(panel: Axes, what: Drawing, centre_ms: int) -> None:
     panel.set_xlabel("simulated time: when a record reaches Kafka (UTC)")
 
 
-def _costliest(what: Drawing) -> int:
+def _costliest(drawing: Drawing) -> int:
     """The step's end after which native Spark lost most; the middle one if it lost nothing."""
-    step_ms = np.array(what.trace.step_ms)
-    after = np.searchsorted(step_ms, what.flights.numbers("reach_ms")[what.lost[NATIVE]], side="right") - 1
+    step_ms = np.array(drawing.trace.step_ms)
+    after = np.searchsorted(step_ms, drawing.flights.numbers("reach_ms")[drawing.lost_rows[NATIVE]], side="right") - 1
     if not len(after):
         return int(step_ms[len(step_ms) // 2])
     return int(step_ms[np.argmax(np.bincount(np.maximum(after, 0)))])

@@ -107,14 +107,14 @@ def hourly(rows: DataFrame, time: str) -> DataFrame:
 
 def read_counts(path: Path) -> pa.Table:
     """A table of counts with the columns of COUNTS."""
-    found = DeltaTable(str(path)).to_pyarrow_table(columns=["origin", "hour", "count"])
-    return pa.table([found["origin"], _ms(found["hour"]), found["count"]], schema=COUNTS)
+    table = DeltaTable(str(path)).to_pyarrow_table(columns=["origin", "hour", "count"])
+    return pa.table([table["origin"], _ms(table["hour"]), table["count"]], schema=COUNTS)
 
 
 def read_events(path: Path) -> pa.Table:
     """The table of events with the columns partition, offset, key, value and timestamp_ms."""
-    found = DeltaTable(str(path)).to_pyarrow_table(columns=["partition", "offset", "key", "value", "timestamp"])
-    return found.set_column(4, "timestamp_ms", _ms(found["timestamp"])).sort_by("offset")
+    table = DeltaTable(str(path)).to_pyarrow_table(columns=["partition", "offset", "key", "value", "timestamp"])
+    return table.set_column(4, "timestamp_ms", _ms(table["timestamp"])).sort_by("offset")
 
 
 def _ms(times: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -54,7 +54,7 @@ def as_table(sides: Mapping[str, Figures]) -> Table:
     for side in SIDES:
         table.add_column(_HEADS[side], justify="right")
     for name, label in _ROWS.items():
-        table.add_row(label, *(_written(getattr(sides[side], name)) for side in SIDES))
+        table.add_row(label, *(_formatted(getattr(sides[side], name)) for side in SIDES))
     return table
 
 
@@ -62,7 +62,7 @@ def broken_promise(flights: Flights, late: NDArray[np.bool_], keyedwm: Differenc
     """One sentence if keyedwm's counts break what it promises."""
     if keyedwm.surplus:
         return f"keyedwm counted {keyedwm.surplus:,} records more than there are"
-    wronged = np.flatnonzero(keyedwm.lost & ~late)
+    wronged = np.flatnonzero(keyedwm.lost_rows & ~late)
     if not len(wronged):
         return None
     first = flights.table.slice(int(wronged[0]), 1).to_pylist()[0]
@@ -72,22 +72,24 @@ def broken_promise(flights: Flights, late: NDArray[np.bool_], keyedwm: Differenc
     )
 
 
-def unlike_input(wanted: pa.Table, found: pa.Table) -> str | None:
+def unlike_input(produced: pa.Table, events: pa.Table) -> str | None:
     """One sentence if the event table is not exactly what was produced (columns COMPARED, any row order)."""
     order = [("partition", "ascending"), ("offset", "ascending")]
-    wanted, found = (table.select(COMPARED).sort_by(order).combine_chunks() for table in (wanted, found))
-    if len(wanted) != len(found):
-        return f"the event table has {len(found):,} rows, {len(wanted):,} were produced"
+    produced, events = (table.select(COMPARED).sort_by(order).combine_chunks() for table in (produced, events))
+    if len(produced) != len(events):
+        return f"the event table has {len(events):,} rows, {len(produced):,} were produced"
     for name in COMPARED:
-        same = pc.fill_null(pc.equal(wanted[name], found[name].cast(wanted.schema.field(name).type)), fill_value=False)
-        same = pc.or_(same, pc.and_(pc.is_null(wanted[name]), pc.is_null(found[name])))
+        same = pc.fill_null(
+            pc.equal(produced[name], events[name].cast(produced.schema.field(name).type)), fill_value=False
+        )
+        same = pc.or_(same, pc.and_(pc.is_null(produced[name]), pc.is_null(events[name])))
         at = pc.index(same, value=False).as_py()
         if at >= 0:
-            where = f"partition {wanted['partition'][at]}, offset {wanted['offset'][at]}"
-            was = f"{name} is {found[name][at]}, not {wanted[name][at]}"
+            where = f"partition {produced['partition'][at]}, offset {produced['offset'][at]}"
+            was = f"{name} is {events[name][at]}, not {produced[name][at]}"
             return f"the event table differs from the input at {where}: {was}"
     return None
 
 
-def _written(figure: float) -> str:
+def _formatted(figure: float) -> str:
     return f"{figure:.1f}" if isinstance(figure, float) else f"{figure:,}"

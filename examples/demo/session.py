@@ -62,13 +62,13 @@ def _output_to(log: Path) -> Iterator[None]:
     """Points this process's stdout and stderr at `log`: processes started within keep them there for good."""
     sys.stdout.flush()
     sys.stderr.flush()
-    kept = {number: os.dup(number) for number in (1, 2)}
+    copies = {number: os.dup(number) for number in (1, 2)}
     try:
         with log.open("ab") as file:
-            for number in kept:
+            for number in copies:
                 os.dup2(file.fileno(), number)
         yield
     finally:
-        for number, before in kept.items():
+        for number, before in copies.items():
             os.dup2(before, number)
             os.close(before)

@@ -96,8 +96,8 @@ def _run(plan: list[Step], last: Step, console: Console, *, is_avro: bool) -> Ru
             queries = Queries(
                 spark=spark, bootstrap=kafka.bootstrap, topic=name, home=home, native_kafka=bool(jars), avro=avro
             )
-            with queries.running() as running, _progress(plan, console) as tell:
-                trace = drive(plan, last, topic, running, tell)
+            with queries.running() as running, _progress(plan, console) as report_step:
+                trace = drive(plan, last, topic, running, report_step)
                 return Run(
                     broker=kafka.way,
                     trace=trace,
@@ -120,10 +120,10 @@ def _avro_topic(name: str, console: Console, *, is_avro: bool) -> Iterator[AvroT
         yield AvroTopic.registered(running.url, name)
 
 
-def reason(said: str) -> str:
+def reason(text: str) -> str:
     """The error of Python, if Spark's words hold a traceback, else their first line."""
-    raised = re.findall(r"^(?!org\.|java\.)(?:\w+\.)*\w+(?:Error|Exception): .+$", said, re.MULTILINE)
-    return (raised or said.splitlines())[0]
+    raised = re.findall(r"^(?!org\.|java\.)(?:\w+\.)*\w+(?:Error|Exception): .+$", text, re.MULTILINE)
+    return (raised or text.splitlines())[0]
 
 
 def native_connector(console: Console, *, is_avro: bool = False) -> list[Path]:
@@ -146,14 +146,14 @@ def judge(flights: Flights, last: Step, ran: Run, out: Path, console: Console) -
     exact_counts(flights)
     late = late_behind_own_watermark(flights, LAG_MS)
     exact_s = time.perf_counter() - began_s
-    found = {side: difference(flights, counts) for side, counts in ran.counts.items()}
+    differences = {side: difference(flights, counts) for side, counts in ran.counts.items()}
     late_count = int(late.sum())
     figures = {
         side: Figures(
             rows_in=ran.rows_in[side] - len(last.flights),
             late_behind_own_watermark=late_count,
-            lost=int(found[side].lost.sum()),
-            hours_wrong=found[side].hours_wrong,
+            lost=int(differences[side].lost_rows.sum()),
+            hours_wrong=differences[side].hours_wrong,
             seconds=ran.seconds[side],
         )
         for side in (NATIVE, KEYEDWM)
@@ -163,15 +163,15 @@ def judge(flights: Flights, last: Step, ran: Run, out: Path, console: Console) -
     )
     out.mkdir(parents=True, exist_ok=True)
     (out / "demo.json").write_text(as_json(figures, ran.broker))
-    lost = {side: difference.lost for side, difference in found.items()}
-    drawing = Drawing(flights=flights, trace=ran.trace, lost=lost, lag_ms=LAG_MS)
+    lost_rows = {side: difference.lost_rows for side, difference in differences.items()}
+    drawing = Drawing(flights=flights, trace=ran.trace, lost_rows=lost_rows, lag_ms=LAG_MS)
     draw(drawing, out / "demo.png")
     draw_rows(drawing, out / "demo-rows.png")
     console.print(as_table(figures))
     produced = as_written(Flights(pa.concat_tables([flights.table, last.flights.table])), ran.avro)
     wrong = [
         sentence
-        for sentence in (broken_promise(flights, late, found[KEYEDWM]), unlike_input(produced, ran.events))
+        for sentence in (broken_promise(flights, late, differences[KEYEDWM]), unlike_input(produced, ran.events))
         if sentence is not None
     ]
     if not wrong:
@@ -189,7 +189,7 @@ def _progress(plan: list[Step], console: Console) -> Iterator[Callable[[Step], N
     total = sum(len(step.flights) for step in plan)
     done, records, began_s = 0, 0, time.monotonic()
 
-    def tell(step: Step) -> None:
+    def report_step(step: Step) -> None:
         """A step is done."""
         nonlocal done, records
         done, records = done + 1, records + len(step.flights)
@@ -206,4 +206,4 @@ def _progress(plan: list[Step], console: Console) -> Iterator[Callable[[Step], N
     columns = (TextColumn("step"), MofNCompleteColumn(), BarColumn(), at, TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("", total=len(plan), at="starting Spark's queries")
-        yield tell
+        yield report_step

@@ -48,7 +48,7 @@ MINUTE_MS = 60_000
 
 
 @dataclass(slots=True)
-class Found:
+class QueryResults:
     """The results of a query: events by device, and by whole minutes of delay results of devices on time."""
 
     late: frozenset[str]
@@ -56,10 +56,10 @@ class Found:
     rows: Counter[str] = field(default_factory=Counter)
     delays: Counter[int] = field(default_factory=Counter)
 
-    def take(self, batch: DataFrame, _: int) -> None:
-        """Take the results of a batch."""
-        shown = batch.select("device", F.unix_millis("end").alias("end"), "rows").toArrow()
-        for device, end_ms, rows in zip(*(column.to_pylist() for column in shown.columns), strict=True):
+    def add_batch(self, batch: DataFrame, _: int) -> None:
+        """Add the results of a batch."""
+        results = batch.select("device", F.unix_millis("end").alias("end"), "rows").toArrow()
+        for device, end_ms, rows in zip(*(column.to_pylist() for column in results.columns), strict=True):
             if device != CLOSING:
                 self.rows[device] += rows
                 if device not in self.late:
@@ -91,18 +91,18 @@ def show_devices(*, devices: int, step_count: int, out: Path) -> int:
         f"{devices:,} devices, an event an hour each, {HOURS} hours in {step_count} steps; {LATE_SHARE:.0%} of them "
         f"lose their network once and upload up to a day late; {PARTITIONS} partitions; windows of an hour, lag {LAG}"
     )
-    found = {way: Found(frozenset(late)) for way in (SPARK, PARTITION, KEY)}
+    results = {way: QueryResults(frozenset(late)) for way in (SPARK, PARTITION, KEY)}
     plan = [*((end_ms, some.as_kafka()) for end_ms, some in steps(events, step_count)), (0, closing())]
-    _run(plan, found, console)
-    given = Counter(map(name, events.devices.tolist()))
-    figures = {way: _figures(given, one) for way, one in found.items()}
+    _run(plan, results, console)
+    event_counts = Counter(map(name, events.devices.tolist()))
+    figures = {way: _figures(event_counts, one) for way, one in results.items()}
     console.print(_table(figures))
     out.mkdir(parents=True, exist_ok=True)
     (out / "demo-devices.json").write_text(json.dumps({way: asdict(one) for way, one in figures.items()}, indent=1))
     return int(figures[KEY].lost > 0)
 
 
-def _run(plan: Sequence[tuple[int, Records]], found: Mapping[str, Found], console: Console) -> None:
+def _run(plan: Sequence[tuple[int, Records]], results: Mapping[str, QueryResults], console: Console) -> None:
     """Play all steps through Kafka and the three queries."""
     jars = native_connector(console)
     temporary = tempfile.TemporaryDirectory(prefix="keyedwm-demo-", ignore_cleanup_errors=True)
@@ -113,20 +113,26 @@ def _run(plan: Sequence[tuple[int, Records]], found: Mapping[str, Found], consol
         with session(home / "spark", jars) as spark, closed(Cluster.connect(config)) as cluster:
             create_topic(cluster, topic, PARTITIONS, {"retention.ms": "-1"})
             sender = Sender(cluster, new_producer(cluster))
-            writers = _writers(spark, kafka.bootstrap, topic, found, home, native_kafka=bool(jars))
+            writers = _writers(spark, kafka.bootstrap, topic, results, home, native_kafka=bool(jars))
             running = start_in_turn(*writers)
-            with _progress(len(plan), console) as tell:
+            with _progress(len(plan), console) as report_step:
                 for end_ms, records in plan:
-                    for one in found.values():
+                    for one in results.values():
                         one.now_ms = end_ms or one.now_ms
                     _play(partial(sender.send, topic, records), running)
-                    tell()
+                    report_step()
             for query in running:
                 query.stop()
 
 
 def _writers(
-    spark: SparkSession, bootstrap: str, topic: str, found: Mapping[str, Found], home: Path, *, native_kafka: bool
+    spark: SparkSession,
+    bootstrap: str,
+    topic: str,
+    results: Mapping[str, QueryResults],
+    home: Path,
+    *,
+    native_kafka: bool,
 ) -> list[DataStreamWriter]:
     """The three queries, not yet started."""
     for setting, value in recommended_conf(cores=2).items():
@@ -143,17 +149,17 @@ def _writers(
     rows = read("keyedwm", watermarkLag=LAG, idleTimeout="none").selectExpr(
         "cast(key AS string) device", "topic", "partition", "offset", "event_time", "watermark", "control"
     )
-    results = {SPARK: native.agg(F.count("*").alias("rows"))}
+    frames = {SPARK: native.agg(F.count("*").alias("rows"))}
     for way, of_keys in {PARTITION: None, KEY: per_key(LAG, behind=BEHIND)}.items():
         name_of = way.replace(" ", "_")
-        made = aggregate(rows, "device", tumbling("1 hour"), {"rows": count()}, name=name_of, key_watermark=of_keys)
-        results[way] = made.where("control IS NULL")
+        counts = aggregate(rows, "device", tumbling("1 hour"), {"rows": count()}, name=name_of, key_watermark=of_keys)
+        frames[way] = counts.where("control IS NULL")
     return [
         frame.select("device", "window.end", "rows")
-        .writeStream.foreachBatch(found[way].take)
+        .writeStream.foreachBatch(results[way].add_batch)
         .option("checkpointLocation", str(home / "checkpoints" / str(number)))
         .trigger(processingTime=f"{TICK_MS} milliseconds")
-        for number, (way, frame) in enumerate(results.items())
+        for number, (way, frame) in enumerate(frames.items())
     ]
 
 
@@ -166,10 +172,12 @@ def _play(write: Callable[[], Any], running: Sequence[StreamingQuery]) -> None:
         query.processAllAvailable()
 
 
-def _figures(given: Counter[str], found: Found) -> Figures:
-    lost = {device: rows - found.rows[device] for device, rows in given.items()}
+def _figures(event_counts: Counter[str], results: QueryResults) -> Figures:
+    lost_counts = {device: rows - results.rows[device] for device, rows in event_counts.items()}
     return Figures(
-        sum(lost.values()), sum(rows for device, rows in lost.items() if device in found.late), found.delay_minutes
+        sum(lost_counts.values()),
+        sum(rows for device, rows in lost_counts.items() if device in results.late),
+        results.delay_minutes,
     )
 
 
@@ -190,7 +198,7 @@ def _progress(count: int, console: Console) -> Iterator[Callable[[], None]]:
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         bar, done = progress.add_task("", total=count), 0
 
-        def tell() -> None:
+        def report_step() -> None:
             """A step is done."""
             nonlocal done
             done += 1
@@ -198,4 +206,4 @@ def _progress(count: int, console: Console) -> Iterator[Callable[[], None]]:
             if not console.is_terminal:
                 console.print(f"step {done} of {count}")
 
-        yield tell
+        yield report_step

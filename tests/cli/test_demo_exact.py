@@ -75,28 +75,28 @@ def test_no_cut_into_batches_makes_a_record_late_that_is_not_late_by_itself(seed
 def test_the_exact_counts_have_lost_nothing():
     events = flights(EWR=[1, 1.5, 9, 1.2], JFK=[1, 2, 3])
     deviation = difference(events, exact_counts(events))
-    assert (deviation.lost.sum(), deviation.surplus, deviation.hours_wrong) == (0, 0, 0)
+    assert (deviation.lost_rows.sum(), deviation.surplus, deviation.hours_wrong) == (0, 0, 0)
 
 
 def test_a_short_cell_lost_its_last_arrivals():
     events = flights(EWR=[1, 9, 1.5, 1.2], LGA=[1])
     deviation = difference(events, counts(("EWR", 1, 1), ("EWR", 9, 1), ("LGA", 1, 1)))
-    assert deviation.lost.tolist() == [False, False, True, True, False]
+    assert deviation.lost_rows.tolist() == [False, False, True, True, False]
     assert deviation.hours_wrong == 1
 
 
 def test_a_cell_that_is_not_there_lost_all_its_records():
     deviation = difference(flights(EWR=[1, 1], JFK=[1]), counts(("EWR", 1, 2)))
-    assert deviation.lost.tolist() == [False, False, True]
+    assert deviation.lost_rows.tolist() == [False, False, True]
     assert deviation.hours_wrong == 1
 
 
 def test_an_empty_table_lost_everything():
     deviation = difference(flights(EWR=[1], JFK=[1]), counts())
-    assert deviation.lost.all()
+    assert deviation.lost_rows.all()
     assert deviation.hours_wrong == 2
 
 
 def test_a_count_too_many_is_a_wrong_hour_and_a_surplus():
     deviation = difference(flights(EWR=[1]), counts(("EWR", 1, 1), ("EWR", 1, 1), ("closing", 7, 3)))
-    assert (deviation.lost.sum(), deviation.surplus, deviation.hours_wrong) == (0, 4, 2)
+    assert (deviation.lost_rows.sum(), deviation.surplus, deviation.hours_wrong) == (0, 4, 2)

@@ -87,14 +87,14 @@ def test_a_record_lost_though_it_was_on_time_ends_with_1_and_names_it(judged, fl
 def test_a_lost_record_that_was_late_is_no_broken_promise(flights):
     is_lost = np.zeros(len(flights), np.bool_)
     is_lost[5] = True
-    counts_apart = Difference(lost=is_lost, surplus=0, hours_wrong=1)
+    counts_apart = Difference(lost_rows=is_lost, surplus=0, hours_wrong=1)
     assert broken_promise(flights, is_lost, counts_apart) is None
     assert "lost 1 records" in broken_promise(flights, ~is_lost, counts_apart)
 
 
 def test_counting_twice_breaks_the_promise(flights):
     nobody = np.zeros(len(flights), np.bool_)
-    counts_apart = Difference(lost=nobody, surplus=7, hours_wrong=1)
+    counts_apart = Difference(lost_rows=nobody, surplus=7, hours_wrong=1)
     assert broken_promise(flights, nobody, counts_apart) == "keyedwm counted 7 records more than there are"
 
 

@@ -21,16 +21,16 @@ def test_exactly_once_holds_a_channel_from_its_barrier_until_all_delivered():
     it = Alignment("abc")
     assert it.barrier("a", 5) == []
     assert it.barrier("c", 5) == []
-    assert it.held() == {"a", "c"}
+    assert it.blocked_channels() == {"a", "c"}
     assert it.barrier("b", 5) == [Completed(5)]
-    assert it.held() == frozenset()
+    assert it.blocked_channels() == frozenset()
 
 
 def test_at_least_once_holds_nobody_and_completing_forgets_older_open_snapshots():
     it = Alignment("ab", guarantee=AT_LEAST_ONCE)
     it.barrier("a", 1)
     it.barrier("a", 2)
-    assert it.held() == frozenset()
+    assert it.blocked_channels() == frozenset()
     assert it.barrier("b", 2) == [Completed(2)]
     assert it.barrier("b", 1) == []
 
@@ -48,7 +48,7 @@ def test_a_newer_barrier_aborts_the_open_snapshot_and_older_ones_are_ignored():
     it = Alignment("ab")
     it.barrier("a", 1)
     assert it.barrier("b", 2) == [Aborted(1)]
-    assert it.held() == {"b"}
+    assert it.blocked_channels() == {"b"}
     assert it.barrier("a", 1) == []
     assert it.barrier("a", 2) == [Completed(2)]
 
@@ -66,7 +66,7 @@ def test_a_cancelled_snapshot_is_aborted_with_older_open_ones_and_its_barriers_a
     it.barrier("a", 1)
     assert it.cancel(3) == [Aborted(1), Aborted(3)]
     assert it.cancel(3) == []
-    assert it.held() == frozenset()
+    assert it.blocked_channels() == frozenset()
     assert it.barrier("b", 3) == []
     it.barrier("a", 4)
     assert it.barrier("b", 4) == [Completed(4)]
@@ -106,7 +106,7 @@ def test_a_barrier_comes_once_from_channels_that_are_live():
 def test_a_terminal_barrier_makes_at_least_once_hold_for_good():
     it = Alignment("ab", guarantee=AT_LEAST_ONCE)
     it.barrier("a", 1, terminal=True)
-    assert it.held() == {"a"}
+    assert it.blocked_channels() == {"a"}
 
 
 def test_snapshot_ids_go_up_by_one_and_one_is_open_at_a_time():
@@ -134,7 +134,7 @@ def test_a_snapshot_id_is_not_negative():
 
 def put(inbound, channel, *items):
     for item in items:
-        inbound.put(channel, item)
+        inbound.append_item(channel, item)
 
 
 def test_exactly_once_nothing_behind_a_barrier_comes_out_before_it():
@@ -182,8 +182,8 @@ def test_an_end_behind_a_terminal_barrier_does_not_move_the_watermark_before_it(
 def test_what_is_no_item_and_who_is_no_channel_is_refused():
     it = Inbound("a")
     with pytest.raises(OutOfTurnError, match="channel x is not known"):
-        it.put("x", Event(1))
-    it.put("a", "text")
+        it.append_item("x", Event(1))
+    it.append_item("a", "text")
     with pytest.raises(OutOfTurnError, match="no item of a channel"):
         it.drain()
 
@@ -202,7 +202,7 @@ def feed(run, guarantee, restore):
     answers = []
     for channel, item in run:
         barrier = isinstance(item, Barrier)
-        it.put(channel, Barrier(following[channel]) if barrier else item)
+        it.append_item(channel, Barrier(following[channel]) if barrier else item)
         following[channel] += barrier
         if restore:
             it = Inbound.restore(it.snapshot(), guarantee=guarantee)
@@ -231,10 +231,10 @@ def test_a_snapshot_cuts_every_channel_at_its_barrier(run):
     for channel, barrier in run:
         if barrier:
             cut[following[channel], channel] = sent[channel]
-            it.put(channel, Barrier(following[channel]))
+            it.append_item(channel, Barrier(following[channel]))
             following[channel] += 1
         else:
-            it.put(channel, Event((channel, sent[channel])))
+            it.append_item(channel, Event((channel, sent[channel])))
             sent[channel] += 1
         out += it.drain()
     seen = dict.fromkeys("abc", 0)

@@ -121,7 +121,7 @@ def test_what_is_due_by_the_clock_comes_when_its_time_is_reached():
     steps = [event(1), clock[0] | {"out": [shown]}, clock[1]]
     assert replayed("beam.runner", config, steps, "exact") == MATCH
     later = [event(1), clock[0], clock[1] | {"out": [shown]}]
-    assert replayed("beam.runner", config, later, "exact") == otherwise(decided.REACHED, 1)
+    assert replayed("beam.runner", config, later, "exact") == otherwise(decided.CLOCK_DUE, 1)
     wrong = [event(1), clock[0], clock[1] | {"out": [shown | {"value": 2}]}]
     assert replayed("beam.runner", config, wrong, "exact").outcome is Outcome.FAIL
 
