@@ -3,7 +3,7 @@
 Run: python -m tests.upgrade --from 0.4.0 --how restart --target delta [--queries tumbling join] [--back]
 
 how: `restart` on the same checkpoint; `savepoint` written by the old version, and a new checkpoint; `new-savepoint`,
-written by this checkout. --back: afterwards the old version (or `--back VERSION`) is started on the new checkpoint. A
+written by this checkout. --back: afterwards the same version (or `--back VERSION`) is started on the new checkpoint. A
 reader then compares each result with the exact one. Exits 1 if a row is lost, doubled or wrong, a query fails, or a
 rejected downgrade changed a file. Needs Kafka and Spark, some minutes, and the history of the repository.
 """
@@ -28,6 +28,7 @@ from tests.upgrade.trial import Outcome, Trial, upgrade  # noqa: E402
 HOWS = ("restart", "savepoint", "new-savepoint")
 TARGETS = ("delta", "iceberg", "kafka")
 SPARKS_OWN = "sparks_own"
+SAME = "same"  # the version of the trial
 # Savepoints of 0.3.0 do not hold stores.
 NOT_IN_SAVEPOINTS_OF = {"0.3.0": {"store", "window_join"}}
 
@@ -66,7 +67,7 @@ def main() -> int:
     parser.add_argument("--how", nargs="+", choices=HOWS, default=["restart"])
     parser.add_argument("--target", nargs="+", choices=TARGETS, default=["delta"])
     parser.add_argument("--queries", nargs="+", choices=QUERIES, default=[])
-    parser.add_argument("--back", nargs="?", choices=COMMITS, const="", help="also try a downgrade")
+    parser.add_argument("--back", nargs="?", choices=[*COMMITS, SAME], const=SAME, help="also try a downgrade")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("KEYEDWM_SEED") or 20240229))
     chosen = parser.parse_args()
     for version in chosen.versions:
@@ -81,7 +82,7 @@ def main() -> int:
                     outcome = Outcome(version, how, target, names)
                     trial = Trial(directory, brokers, outcome, chosen.seed)
                     try:
-                        upgrade(trial, version, how, None if chosen.back is None else chosen.back or version)
+                        upgrade(trial, version, how, version if chosen.back == SAME else chosen.back)
                     finally:
                         trial.kill()
                     show(outcome)

@@ -317,6 +317,7 @@ class Runner:
         from pyspark.errors import PySparkException
 
         from keyedwm.core.errors import KeyedwmError
+        from keyedwm.spark import reason
 
         running: dict[str, StreamingQuery] = {}
         for name in self.plan.queries:
@@ -328,8 +329,9 @@ class Runner:
         parent = os.getppid()
         while running and os.getppid() == parent:
             for name in [name for name, query in running.items() if not query.isActive]:
-                error = running.pop(name).exception()
-                self.report("failed" if error else "ended", name, str(error or ""))
+                query = running.pop(name)
+                error = query.exception()
+                self.report("failed" if error else "ended", name, str(reason(query) or error) if error else "")
             time.sleep(LOOK_S)
         self.report("over", "")
 
