@@ -1,7 +1,7 @@
 """The specification of an operator: the API writes it once, and stage one, buckets, savepoints and commands read it.
 
-Rule: two specifications with the same digest have the same state and the same results. `protocol.KINDS` has the
-properties of a kind of operator, as opposed to those of one query's operator.
+Rule: two specifications with the same digest can use each other's state. `protocol.KINDS` has the properties of a kind
+of operator, as opposed to those of one query's operator.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class OperatorSpec(ABC):
-    """One operator of a query. The base class has the values of most kinds."""
+    """One operator of a query. The base class has the defaults."""
 
     @property
     @abstractmethod
@@ -35,7 +35,7 @@ class OperatorSpec(ABC):
 
     @abstractmethod
     def description(self) -> dict[str, Any]:
-        """Return the description, which decides whether a state belongs to it."""
+        """Return the description; the operator rejects a state with another description."""
 
     def digest(self) -> str:
         """Return a short text; two operators with the same text can use each other's state."""
@@ -62,8 +62,8 @@ class OperatorSpec(ABC):
         return {WATERMARK: 0}
 
     @property
-    def panes_again(self) -> RepeatedTotals | None:
-        """Why results cannot be added up, None if they can."""
+    def repeated_totals(self) -> RepeatedTotals | None:
+        """Why results cannot be summed, None if they can."""
         return None
 
     @property
@@ -72,14 +72,14 @@ class OperatorSpec(ABC):
         return None
 
     @property
-    def clock_ms(self) -> tuple[int, ...]:
-        """The intervals at which buckets wake together, by wall-clock time."""
+    def wake_intervals_ms(self) -> tuple[int, ...]:
+        """The wall-clock intervals at which all buckets wake."""
         return ()
 
     @property
     def by_clock(self) -> bool:
         """Whether some results are due by wall-clock time."""
-        return bool(self.clock_ms)
+        return bool(self.wake_intervals_ms)
 
     @property
     def own_metrics(self) -> tuple[str, ...]:

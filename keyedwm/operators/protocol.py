@@ -1,8 +1,8 @@
 """The protocol of a stateful operator: the calls of its host (a bucket, a test, a program), and its answers. The kinds
 of operators, in one table.
 
-Rule: an operator knows no clock and no Spark. Every call yields its outputs, piece by piece; the caller must consume
-all of them before the next call. `drain` returns the state from which a later instance continues.
+Rule: an operator knows no clock and no Spark. Each `on_` call yields its outputs in pieces; the caller must consume all
+of them before the next call. `drain` returns the state from which a later instance continues.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Operator(Protocol):
         """Process the watermark of an input and watermark key; a watermark that does not increase has no effect."""
 
     def on_idle(self, input_number: int) -> Iterator[Output]:
-        """All channels of an input are idle; the flushed watermark came before."""
+        """All channels of an input are idle; their highest watermark was sent before."""
 
     def on_barrier(self, snapshot: int) -> Iterator[Output]:
         """All rows of this snapshot were processed."""
@@ -118,37 +118,37 @@ def _process_operator_of(plan: ProcessPlan, store: BlobStore) -> Operator:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """A kind of operator. user_name: the name of the kind in messages and metrics.
+    """A kind of operator. api_name: the name of the kind in messages and metrics.
 
     settings: the settings that identify a state, for errors. open: specification and state → the operator. rescale: the
     conversion of state to other buckets. inputs: specification → the inputs of stage one.
     """
 
-    user_name: str
+    api_name: str
     settings: str
     open: Callable[[Any, BlobStore], Operator]
     rescale: type[Rescale]
     inputs: Callable[[Any], Sequence[ExchangeInput]] = attrgetter("inputs")
 
 
-_JOIN_SETTINGS = "on, how, time bounds, condition, columns, names of the sides or late"
+_JOIN_SETTINGS = "on, how, time bounds, condition, columns, late, or the names of the sides"
 KINDS: Mapping[str, Kind] = {
     WindowPlan.kind: Kind(
-        user_name="aggregate", settings="windows, aggregates, keys or panes", open=_frame_operator_of,
+        api_name="aggregate", settings="windows, aggregates, keys or panes", open=_frame_operator_of,
         rescale=FrameRescale, inputs=lambda plan: [ExchangePartials(plan)],
     ),
     STORE: Kind(
-        user_name="aggregate", settings="windows, aggregates, keys, panes, or the messages' columns",
+        api_name="aggregate", settings="windows, aggregates, keys, panes, or the messages' columns",
         open=BucketOperator, rescale=SameBuckets,
     ),
     WINDOW_JOIN: Kind(
-        user_name="window_join", open=BucketOperator, rescale=SameBuckets,
-        settings="windows, on, how, keep, full, early, late_every, unbounded, names, or the messages' columns",
+        api_name="window_join", open=BucketOperator, rescale=SameBuckets,
+        settings="windows, on, how, keep, emit, full, early, late_every, unbounded, names, or the messages' columns",
     ),
-    "join": Kind(user_name="join", settings=_JOIN_SETTINGS, open=JoinOperator, rescale=JoinRescale),
-    "join_latest": Kind(user_name="join_latest", settings=_JOIN_SETTINGS, open=LatestOperator, rescale=JoinRescale),
+    "join": Kind(api_name="join", settings=_JOIN_SETTINGS, open=JoinOperator, rescale=JoinRescale),
+    "join_latest": Kind(api_name="join_latest", settings=_JOIN_SETTINGS, open=LatestOperator, rescale=JoinRescale),
     ProcessPlan.kind: Kind(
-        user_name="process", settings="columns, keys, or the processor's name or version", open=_process_operator_of,
+        api_name="process", settings="columns, keys, or the processor's name or version", open=_process_operator_of,
         rescale=ProcessRescale,
     ),
 }  # fmt: skip

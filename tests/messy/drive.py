@@ -62,7 +62,7 @@ class Pipeline:
 
     def __init__(self, plan: Any, buckets: int, others: int = 0) -> None:
         self.plan = pickle.loads(dumps(plan))  # noqa: S301  as Spark sends it
-        self.kind = KINDS[plan.kind].user_name
+        self.kind = KINDS[plan.kind].api_name
         self.axes = ((0,),) * (1 + others)
         self.inputs = inputs_of(plan)
         self.back = None if REJECTED in plan.result_schema.names else Rejected()

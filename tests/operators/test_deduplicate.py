@@ -232,7 +232,7 @@ def test_state_moves_to_another_number_of_buckets(seed):
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"on": ()}, r"deduplicate: on=\[\]: a column at least is expected"),
+        ({"on": ()}, r"deduplicate: on=\[\]: name at least one column"),
         ({"on": ("k", "k")}, "deduplicate: on names the column 'k' twice: name it once"),
         ({"on": ("x",)}, "the input has no column 'x'"),
         ({"within_ms": 0}, "deduplicate: within=0 ms, it must be 1 ms or more"),

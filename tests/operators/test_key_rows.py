@@ -120,5 +120,5 @@ def test_the_state_of_windows_of_offsets_is_not_that_of_windows_of_a_keys_messag
     operator = WindowOperator(plan_of(tumbling_key_rows(3), aggregates=(("n", median("n")),)), store)
     operator.add_message(table(given((1, "a", 1))))
     operator.flush()
-    with pytest.raises(FormatError, match="windows, by columns"):
+    with pytest.raises(FormatError, match="windows, by, aggregates"):
         WindowOperator(plan_of(tumbling_rows(3), aggregates=(("n", median("n")),)), store)

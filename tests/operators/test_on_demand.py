@@ -250,7 +250,7 @@ def test_the_state_is_of_one_size_and_condition(other):
     operator = operator_of(store=store)
     operator.add_message(table(given((1, "a", 1, 5))))
     operator.flush()
-    with pytest.raises(FormatError, match="windows, by columns"):
+    with pytest.raises(FormatError, match="windows, by, aggregates"):
         operator_of(other, store=store)
 
 

@@ -174,7 +174,7 @@ def ran(make: type) -> Pipeline:
 def test_what_stands_in_no_keys_table_goes_to_as_many_buckets_and_to_no_others(tmp_path):
     for number, (make, said) in enumerate(
         (
-            (Counting, r"state\.facts differ from bucket to bucket"),
+            (Counting, r"state\.facts differ between buckets"),
             (Keyless, "the log 'times' has no key column 'shop'"),
         )
     ):

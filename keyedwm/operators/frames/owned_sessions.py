@@ -53,7 +53,7 @@ class OwnedSessionTable(SessionTable):
         return {"dead_rows": self._dead, "first_end": self._first_end}
 
     @property
-    def entries(self) -> int:
+    def row_count(self) -> int:
         """The number of rows that are held, without dead rows."""
         return max(0, self._log.rows - self._dead)
 

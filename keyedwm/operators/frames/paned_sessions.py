@@ -39,7 +39,7 @@ class PanedSessionOperator(PanedOperator):
     @property
     def open_entries(self) -> int:
         """The number of open sessions; for sessions not read yet, the number of their rows in the state."""
-        return self._table.entries
+        return self._table.row_count
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  one input
         """Hold partials; yield their immediate outputs: expired rows, late panes, early panes by count."""
@@ -56,11 +56,11 @@ class PanedSessionOperator(PanedOperator):
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:  # noqa: ARG002  one input and key
         """Close the sessions that accept no more rows, but not more than the plan allows."""
-        if self._rows_to_close == 0 or (self.watermark_ms is not None and time_ms <= self.watermark_ms):
+        if self._results_left == 0 or (self.watermark_ms is not None and time_ms <= self.watermark_ms):
             return
         sessions = self._table.sessions
         open_ends = sessions.ends[sessions.on_time == 0]
-        self.watermark_ms = lowered_ms(self._window, open_ends, time_ms, self._rows_to_close)
+        self.watermark_ms = lowered_ms(self._window, open_ends, time_ms, self._results_left)
         yield from self._close()
         self._keys.compact([self._table])
         if self._policy.beats(EveryBy.EVENT, time_ms):
@@ -75,8 +75,8 @@ class PanedSessionOperator(PanedOperator):
         shown_sessions = self._after_pane(sessions.where(is_closing & ~is_gone), PaneTiming.ON_TIME)
         self._table.replace(changed, shown_sessions)
         closed = sessions.where(is_closing)
-        if self._rows_to_close is not None:
-            self._rows_to_close = max(0, self._rows_to_close - len(closed))
+        if self._results_left is not None:
+            self._results_left = max(0, self._results_left - len(closed))
         for piece in by_end(closed):  # before keys get other numbers
             yield from self._emit(piece, PaneTiming.ON_TIME)
 
@@ -122,7 +122,7 @@ class PanedSessionOperator(PanedOperator):
         late = is_new & self._closed(whole, self._plan.lateness_ms)
         yield from self._expired(whole.where(late))
         self._table.replace(places, whole.where(~late))
-        yield from self._panes_at_once(len(sessions) - len(places) + np.flatnonzero(is_new[~late]))
+        yield from self._immediate_panes(len(sessions) - len(places) + np.flatnonzero(is_new[~late]))
 
     def _united(self, before: PanedSessions, new: PanedSessions) -> tuple[PanedSessions, Flags]:
         """Return the sessions that held sessions and new runs form together, and which of them have new rows."""
@@ -147,7 +147,7 @@ class PanedSessionOperator(PanedOperator):
         order = np.argsort(np.concatenate([occurring, missing]), kind="stable")
         return some.with_others(neutral(self._plan, keys[missing])).take_rows(order)
 
-    def _panes_at_once(self, places: Ints) -> Iterator[Output]:
+    def _immediate_panes(self, places: Ints) -> Iterator[Output]:
         """Yield the panes of sessions with new rows: late panes, and early panes by count."""
         new = self._table.sessions.take_rows(places)
         is_late, is_early = self._policy.at_once(new.not_fired, self._closed(new, 0))

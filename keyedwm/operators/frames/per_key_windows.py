@@ -225,4 +225,4 @@ class PerKeyOperator(SlidingOperator):
 
     def _is_kept(self, end: int, keys: KeyDictionary, numbers: Ints) -> Flags:
         """Return for each of these keys whether its window with this end is kept."""
-        return ~has_ended(np.full(len(numbers), end), self._kept_ends(keys, numbers))
+        return ~has_ended(np.full(len(numbers), end), self._gone_ends(keys, numbers))

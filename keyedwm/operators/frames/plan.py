@@ -219,7 +219,7 @@ class WindowPlan(OperatorSpec):
         return self.early is not None or self.lateness_ms > 0
 
     @property
-    def panes_again(self) -> RepeatedTotals | None:
+    def repeated_totals(self) -> RepeatedTotals | None:
         """Why results cannot be added up, None if they can."""
         return RepeatedTotals.EARLY_OR_LATE if self.has_panes and self.accumulating else None
 

@@ -41,7 +41,7 @@ class FrameOperator(QuietOperator):
         self._plan = plan
         self.watermark_ms: int | None = state.get("watermark_ms")
         self.late_rows = 0
-        self._rows_to_close = plan.most_rows
+        self._results_left = plan.most_rows
 
     def _is_behind(self, partials: pa.Table) -> Flags:
         """Return which partials are behind the watermark, by the time of their last row."""

@@ -1,8 +1,8 @@
 """The stored sessions of a plan with panes: a log to which a batch appends the sessions that it changed.
 
-Rule: the newest row of a session counts, and it is as wide as all earlier ones. A session that is gone is not written
-again: no row is accepted any more up to its end. Panes by count and late panes need the content of a session, so the
-log is read when rows arrive. It is rewritten when more than half of its rows are old.
+Rule: the newest row of a session counts, and its interval covers all earlier ones. A session that is gone is not
+written again: no row before its end is accepted. Panes by count and late panes need the content of a session, so the
+log is read when rows arrive. It is rewritten when more than half of its rows are replaced by newer ones.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ _HAS_NEWS = f"{HIDDEN_PREFIX}touched"
 
 @dataclass(frozen=True, slots=True)
 class PanedSessions(SessionParts):
-    """Sessions, row by row: an entry, an interval, the columns of `FiredCounts`; last_rows: of the last pane."""
+    """Sessions, row by row: an entry, an interval, the columns of `FiredCounts`.
+
+    last_rows: the number of held rows that panes have reported.
+    """
 
     COLUMNS: ClassVar[tuple[str, ...]] = (START, END, *_FIRED)
     on_time: Ints
@@ -79,7 +82,7 @@ class SessionTable:
         self._keys = keys
         self._logs, self._log = logs, StateTable(logs, SESSIONS, self._merge)
         self._gone_ms = gone_ms
-        self._old = SlicedTable(logs, SLICE)
+        self._old_layout = SlicedTable(logs, SLICE)
         self._sessions: PanedSessions | None = None  # not read yet
         self._changed: Flags = np.empty(0, bool)
 
@@ -92,11 +95,11 @@ class SessionTable:
         return self._sessions
 
     @property
-    def entries(self) -> int:
-        """The number of rows; for sessions that are not read, older rows included."""
+    def row_count(self) -> int:
+        """The number of sessions; before they are read, of the log's rows with replaced ones."""
         if self._sessions is not None:
             return len(self._sessions)
-        return self._log.rows + self._old.all_rows
+        return self._log.rows + self._old_layout.all_rows
 
     def replace(self, places: Ints, new: PanedSessions) -> None:
         """Replace the sessions at these places by new ones, which become the last."""
@@ -117,11 +120,11 @@ class SessionTable:
         self._sessions = replace(self.sessions, entries=entries)
 
     def drain(self, gone_ms: int) -> StateChanges:
-        """Return the changes since the last call. gone_ms: as of now."""
+        """Return the changes since the last call. gone_ms: the new bound."""
         self._gone_ms = max(gone_ms, self._gone_ms)
         if self._sessions is not None:
-            if self._old.numbers or self._log.rows + int(self._changed.sum()) > 2 * len(self._sessions):
-                self._old.clear()
+            if self._old_layout.numbers or self._log.rows + int(self._changed.sum()) > 2 * len(self._sessions):
+                self._old_layout.clear()
                 self._log.drop()
                 self._changed[:] = True
             self._log.add(self._table(self._keys, self._sessions.take_rows(np.flatnonzero(self._changed))))
@@ -129,14 +132,15 @@ class SessionTable:
         return self._logs.drain()
 
     def _read(self) -> PanedSessions:
-        return self._newest(PanedSessions.of_tables(self._plan, self._keys, [*self._old.read_all(), *self._log.read()]))
+        tables = [*self._old_layout.read_all(), *self._log.read()]
+        return self._newest(PanedSessions.of_tables(self._plan, self._keys, tables))
 
     def _merge(self, tables: Sequence[pa.Table]) -> pa.Table:
         keys = KeyDictionary(self._plan.key_fields)
         return self._table(keys, self._newest(PanedSessions.of_tables(self._plan, keys, tables)))
 
     def _newest(self, rows: PanedSessions) -> PanedSessions:
-        """Return the last row of each session; rows are ordered from the oldest on."""
+        """Return the last row of each session that is not gone. rows: the oldest first."""
         rows = rows.where(rows.ends > self._gone_ms)
         ids, _, _ = joined_runs(self._window, rows.entries.keys, rows.starts, rows.ends)
         return rows.take_rows(newest([ids]))

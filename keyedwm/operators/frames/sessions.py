@@ -66,13 +66,13 @@ class SessionOperator(FrameOperator):
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:  # noqa: ARG002  one input and key
         """Close the sessions that accept no more rows, but not more than the plan allows."""
-        if self._rows_to_close == 0 or (self.watermark_ms is not None and time_ms <= self.watermark_ms):
+        if self._results_left == 0 or (self.watermark_ms is not None and time_ms <= self.watermark_ms):
             return
         yield from self._close(time_ms)
 
     def on_end(self) -> Iterator[Output]:
         """Close every session, and clear the state."""
-        self._rows_to_close = None
+        self._results_left = None
         yield from self._close(_ALL_MS)
 
     def drain(self) -> StateChanges:
@@ -82,9 +82,9 @@ class SessionOperator(FrameOperator):
         return StateChanges({**changes.blobs, MANIFEST: manifest_of(self._plan, state)}, changes.removed)
 
     def _close(self, time_ms: int) -> Iterator[Output]:
-        closing, self.watermark_ms = self._log.close(time_ms, self._rows_to_close)
-        if self._rows_to_close is not None:
-            self._rows_to_close = max(0, self._rows_to_close - len(closing))
+        closing, self.watermark_ms = self._log.close(time_ms, self._results_left)
+        if self._results_left is not None:
+            self._results_left = max(0, self._results_left - len(closing))
         for piece in by_end(closing):
             yield from outputs(self._plan, self._log.keys, _panes(piece, PaneTiming.ON_TIME))
 

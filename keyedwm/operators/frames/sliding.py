@@ -31,13 +31,13 @@ from keyedwm.operators.state.pane_log import PaneLog
 from keyedwm.operators.state.store import BlobStore, StateChanges
 
 _CHANGED = "touched"  # the log of frames that changed since the last early panes by time
-# The most results in one output when a watermark closes many windows.
+# The number of results for one output to aim at when a watermark closes many windows; one end alone may have more.
 PIECE_ROWS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class Windows(ColumnRows):
-    """Windows that hold rows: their totals, their ends, and the rows and panes that they have shown."""
+    """Windows: their totals, their ends (numbers of frames), and the rows and panes that panes have reported."""
 
     totals: Accumulators
     ends: Ints
@@ -78,15 +78,15 @@ class SlidingOperator(PanedOperator):
             entries, frames = entries.take_rows(np.flatnonzero(~late)), frames[~late]
         if not self._policy.accumulating:
             entries, frames = self._into_windows(keys, entries, frames)
-        if self._has_repeats(rows):  # the state need not hold a key of a frame more than once
+        if self._has_repeats(rows):  # so that the state holds less; one key and frame may be in several parts
             entries, frames = grouped(self._plan, keys, entries, frames)
         self._frames.append(keys, entries, frames)
         if self._policy.by_time:
             self._changed.append(keys, Pairs(entries.keys, self._window.names_of(frames)))
-        yield from self._panes_at_once(keys, entries.keys, frames)
+        yield from self._immediate_panes(keys, entries.keys, frames)
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:  # noqa: ARG002  one input and key
-        """Close the windows with ends at or below the watermark, in groups, but not more than the plan allows."""
+        """Close windows up to the watermark, until their results reach the plan's limit; then yield due early panes."""
         if self.watermark_ms is not None and time_ms <= self.watermark_ms:
             return
         self.watermark_ms = yield from self._close(time_ms)
@@ -107,7 +107,7 @@ class SlidingOperator(PanedOperator):
         """Close every window, and clear the state."""
         last = max(self._frames.numbers, default=0) + self._overlap
         last = max(last, self._panes.last_end() or last)
-        self._rows_to_close = None
+        self._results_left = None
         yield from self._close(self._window.start_of(last) + self._plan.lateness_ms)
         self._changed.clear()
 
@@ -124,11 +124,11 @@ class SlidingOperator(PanedOperator):
         return keys, keys.numbers_of(rows)
 
     def _has_repeats(self, partials: pa.Table) -> bool:
-        """Return whether several partials may be of one key and frame; partials of one task are not."""
+        """Return whether a key and frame may repeat, since several tasks have sent partials."""
         return bool(partials[ROWS].num_chunks > 1)
 
     def _closed_end(self, lateness_ms: int = 0) -> int:
-        """Return the last end that the watermark has passed by `lateness_ms`; below every end without a watermark."""
+        """Return the last end that the watermark has passed by `lateness_ms`; NEVER if there is no watermark."""
         horizon = horizon_ms(self.watermark_ms, lateness_ms)
         return NEVER if self.watermark_ms is None else self._window.frame_of(horizon)
 
@@ -136,58 +136,58 @@ class SlidingOperator(PanedOperator):
         """Return for each key the last end that its watermark has passed by `lateness_ms`."""
         return np.full(len(numbers), self._closed_end(lateness_ms))
 
-    def _kept_ends(self, keys: KeyDictionary, numbers: Ints) -> Ints:
-        """Return for each key the last end whose window is not kept."""
+    def _gone_ends(self, keys: KeyDictionary, numbers: Ints) -> Ints:
+        """Return for each key the last end whose window is gone."""
         return self._closed_ends(keys, numbers, self._plan.lateness_ms)
 
     def _limits(self, keys: KeyDictionary, low: int, high: int) -> tuple[Ints, Ints]:
-        """Return for each key the first and the last end that close, the same for all keys."""
+        """Return for each key the first and the last end to close; here they are equal for all keys."""
         return np.full(keys.count, low), np.full(keys.count, high)
 
     def _late(self, keys: KeyDictionary, numbers: Ints, frames: Ints, partials: pa.Table) -> Flags:
         if self._plan.late_rule is LateRule.EVENT:
             return self._is_behind(partials)
         last_end = frames + (self._frames_each if self._plan.late_rule is LateRule.WINDOW else 1)
-        return has_ended(last_end, self._kept_ends(keys, numbers))
+        return has_ended(last_end, self._gone_ends(keys, numbers))
 
     def _expired(self, keys: KeyDictionary, entries: Accumulators, frames: Ints) -> Iterator[Output]:
-        """Drop, emit or reject late rows; each is emitted with the last window that would have held it."""
+        """Drop or reject late rows, or emit their totals by key and the last window that would have held them."""
         self._count_late(int(entries.rows.sum()), self._window.start_of(int(frames.min())))
         if self._plan.late is LatePolicy.EMIT:
             whole, ends = grouped(self._plan, keys, entries, frames + self._frames_each)
             yield from self._outputs(keys, whole, ends, PaneTiming.EXPIRED, np.zeros(len(ends), np.int64))
 
     def _into_windows(self, keys: KeyDictionary, entries: Accumulators, frames: Ints) -> tuple[Accumulators, Ints]:
-        """Return the entries once for each window that contains them."""
+        """Return the entries once for each window that contains them and is not gone."""
         places = np.repeat(np.arange(len(frames)), self._frames_each)
         windows = frames[places] + np.tile(np.arange(self._frames_each), len(frames))
-        is_open = np.flatnonzero(~has_ended(windows + 1, self._kept_ends(keys, entries.keys)[places]))
-        return entries.take_rows(places[is_open]), windows[is_open]
+        is_kept = np.flatnonzero(~has_ended(windows + 1, self._gone_ends(keys, entries.keys)[places]))
+        return entries.take_rows(places[is_kept]), windows[is_kept]
 
     def _windows_of(self, keys: KeyDictionary, numbers: Ints, frames: Ints) -> tuple[Ints, Ints]:
         """Return the distinct (key, end) of windows that hold these (key, frame)."""
         _, frames, numbers = pair_groups(frames, numbers, keys.count)
         order = np.argsort(numbers, kind="stable")  # by key, then frame
         frames, numbers = frames[order], numbers[order]
-        # A frame stands for the windows that its key's next frame does not reach: no (window, key) comes twice.
+        # A frame gives only the ends before the first end of its key's next frame, so no pair repeats.
         count = np.full(len(frames), self._overlap)
         count[:-1] = np.where(np.diff(numbers) == 0, np.minimum(np.diff(frames), self._overlap), self._overlap)
         first = np.cumsum(count) - count
         ends = np.repeat(frames + 1 - first, count) + np.arange(count.sum())
         return np.repeat(numbers, count), ends
 
-    def _panes_at_once(self, keys: KeyDictionary, numbers: Ints, frames: Ints) -> Iterator[Output]:
-        """Yield the panes that windows give because these frames changed: late ones, and early ones by count."""
+    def _immediate_panes(self, keys: KeyDictionary, numbers: Ints, frames: Ints) -> Iterator[Output]:
+        """Yield the panes that follow at once from changed frames: late ones, and early ones by count."""
         if not self._policy.has_panes:
             return
-        if not self._policy.by_rows:  # only complete windows give a pane
+        if not self._policy.by_rows:  # only closed windows give a pane
             may_show = has_ended(frames + 1, self._closed_ends(keys, numbers))
             numbers, frames = numbers[may_show], frames[may_show]
         if not len(numbers):
             return
         numbers, ends = self._windows_of(keys, numbers, frames)
-        complete, kept_ends = self._closed_ends(keys, numbers), self._kept_ends(keys, numbers)
-        may_show = ~has_ended(ends, kept_ends) & (self._policy.by_rows | has_ended(ends, complete))
+        closed_ends, gone_ends = self._closed_ends(keys, numbers), self._gone_ends(keys, numbers)
+        may_show = ~has_ended(ends, gone_ends) & (self._policy.by_rows | has_ended(ends, closed_ends))
         windows = self._windows_at(keys, numbers[may_show], ends[may_show])
         is_closed = has_ended(windows.ends, self._closed_ends(keys, windows.totals.keys))
         late, early = self._policy.at_once(windows.not_fired, is_closed)
@@ -213,24 +213,24 @@ class SlidingOperator(PanedOperator):
 
         The watermark is below `time_ms` if the plan allows no more results in this batch.
         """
-        low, high, group_ends = self._closed_end() + 1, self._window.frame_of(time_ms), 0
-        piece = PIECE_ROWS if self._rows_to_close is None else min(PIECE_ROWS, self._rows_to_close)
+        low, high, group_size = self._closed_end() + 1, self._window.frame_of(time_ms), 0
+        piece = PIECE_ROWS if self._results_left is None else min(PIECE_ROWS, self._results_left)
         reached_ms = self.watermark_ms
         while (low := self._next_end(low, high)) <= high:
-            if self._rows_to_close is not None and self._rows_to_close <= 0:
+            if self._results_left is not None and self._results_left <= 0:
                 return reached_ms
-            group_ends = group_ends or max(1, piece * max(1, len(self._frames.numbers)) // max(1, self._frames.entries))
-            end = min(high, low + group_ends - 1)
+            group_size = group_size or max(1, piece * max(1, len(self._frames.numbers)) // max(1, self._frames.entries))
+            end = min(high, low + group_size - 1)
             closed = 0
             for output in self._closing(low, end):
                 closed += output.rows.num_rows
                 yield output
-            if self._rows_to_close is not None:
-                self._rows_to_close -= closed
-                piece = min(piece, self._rows_to_close)
+            if self._results_left is not None:
+                self._results_left -= closed
+                piece = min(piece, self._results_left)
             reached_ms = min(time_ms, self._window.start_of(end + 1) - 1)
             self._forget(self._window.frame_of(horizon_ms(reached_ms, self._plan.lateness_ms)))
-            group_ends = max(1, min(2 * group_ends, group_ends * piece // max(1, closed)))
+            group_size = max(1, min(2 * group_size, group_size * piece // max(1, closed)))
             low = end + 1
         self._forget(self._window.frame_of(horizon_ms(time_ms, self._plan.lateness_ms)))
         return time_ms
@@ -270,7 +270,7 @@ class SlidingOperator(PanedOperator):
         yield from self._emit(keys, self._with_shown(keys, totals, ends), PaneTiming.ON_TIME)
 
     def _emit(self, keys: KeyDictionary, windows: Windows, timing: PaneTiming) -> Iterator[Output]:
-        """Yield each window's next pane."""
+        """Yield each window's next pane and record it; a plan that discards removes the windows' frames."""
         totals, ends, fired_counts = windows.totals, windows.ends, windows.fired_counts
         if self._policy.has_panes and len(ends):
             after = self._policy.fired(fired_counts, totals.rows, timing)

@@ -178,5 +178,5 @@ class JoinBase(QuietOperator, ABC):
 VERSION = 2  # in version 1, of 0.3.0, the manifest of `join_latest` had a list of the blobs of changes
 FORMAT = ManifestFormat(
     state="state of the join", version=VERSION, readable=(1, VERSION),
-    unchanged="on, how, time bounds, condition, columns, names of the sides and late",
+    unchanged="on, how, time bounds, condition, columns, late and the names of the sides",
 )  # fmt: skip

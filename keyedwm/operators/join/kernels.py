@@ -28,14 +28,14 @@ def hash_groups(hashes: Ints, order: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     sizes = np.zeros(rows + 1, np.int64)
     count = 0
     for at in range(rows):
-        place = hashes[at] & mask
-        while slot_group[place] >= 0 and slot_hash[place] != hashes[at]:
-            place = (place + 1) & mask
-        if slot_group[place] < 0:
-            slot_hash[place], slot_group[place] = hashes[at], count
+        slot = hashes[at] & mask
+        while slot_group[slot] >= 0 and slot_hash[slot] != hashes[at]:
+            slot = (slot + 1) & mask
+        if slot_group[slot] < 0:
+            slot_hash[slot], slot_group[slot] = hashes[at], count
             count += 1
-        groups[at] = slot_group[place]
-        sizes[slot_group[place]] += 1
+        groups[at] = slot_group[slot]
+        sizes[slot_group[slot]] += 1
     begins = np.zeros(count + 1, np.int64)
     for group in range(count):
         begins[group + 1] = begins[group] + sizes[group]
@@ -48,18 +48,18 @@ def hash_groups(hashes: Ints, order: Ints) -> tuple[Ints, Ints, Ints, Ints]:
 
 @compiled
 def ranges_of(groups: tuple[Ints, Ints, Ints], times: Ints, hashes: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """Return for each requested hash the range of its group with `low <= time <= high`; times ascend within a group.
+    """Return for each requested hash the range of places in its group with `low <= time <= high`.
 
-    groups: the first three columns of `hash_groups`.
+    groups: the first three results of `hash_groups`. times: by place, ascending in each group.
     """
     slot_hash, slot_group, begins = groups
     mask = slot_hash.shape[0] - 1
-    first, behind = np.zeros(hashes.shape[0], np.int64), np.zeros(hashes.shape[0], np.int64)
+    starts, ends = np.zeros(hashes.shape[0], np.int64), np.zeros(hashes.shape[0], np.int64)
     for at in range(hashes.shape[0]):
-        place = hashes[at] & mask
-        while slot_group[place] >= 0 and slot_hash[place] != hashes[at]:
-            place = (place + 1) & mask
-        group = slot_group[place]
+        slot = hashes[at] & mask
+        while slot_group[slot] >= 0 and slot_hash[slot] != hashes[at]:
+            slot = (slot + 1) & mask
+        group = slot_group[slot]
         if group < 0:
             continue
         start, stop = begins[group], begins[group + 1]
@@ -70,7 +70,7 @@ def ranges_of(groups: tuple[Ints, Ints, Ints], times: Ints, hashes: Ints, low: I
                 start = middle + 1
             else:
                 stop = middle
-        first[at] = start
+        starts[at] = start
         stop = end
         while start < stop:
             middle = (start + stop) // 2
@@ -78,24 +78,27 @@ def ranges_of(groups: tuple[Ints, Ints, Ints], times: Ints, hashes: Ints, low: I
                 start = middle + 1
             else:
                 stop = middle
-        behind[at] = start
-    return first, behind
+        ends[at] = start
+    return starts, ends
 
 
 @compiled
-def pairs_from(first: Ints, behind: Ints, row: int, skipped: int, most: int) -> tuple[Ints, Ints, int, int]:
-    """Return up to `most` (row, place in its range) pairs, and where to continue: row, and its pairs so far."""
+def pairs_from(starts: Ints, ends: Ints, row: int, returned_pairs: int, most: int) -> tuple[Ints, Ints, int, int]:
+    """Return up to `most` pairs (row, place), and where to continue: the row, and the number of its returned pairs.
+
+    starts, ends: the range of places of each row.
+    """
     rows, places = np.empty(most, np.int64), np.empty(most, np.int64)
     count = 0
-    while row < first.shape[0] and count < most:
-        place = first[row] + skipped
-        while place < behind[row] and count < most:
+    while row < starts.shape[0] and count < most:
+        place = starts[row] + returned_pairs
+        while place < ends[row] and count < most:
             rows[count], places[count] = row, place
             count += 1
             place += 1
-        if place < behind[row]:
-            skipped = place - first[row]
+        if place < ends[row]:
+            returned_pairs = place - starts[row]
         else:
             row += 1
-            skipped = 0
-    return rows[:count], places[:count], row, skipped
+            returned_pairs = 0
+    return rows[:count], places[:count], row, returned_pairs

@@ -47,14 +47,14 @@ class ChangeTable:
         """state: the result of `state`, also of version 0.3.0."""
         self._side, self._limits = side, logs.limits
         self._log = StateTable(logs, CHANGES, compression=COMPRESSION)
-        self._old = SlicedTable(logs, f"{CHANGES}-")  # until the first cleaning of state of 0.3.0
+        self._old_layout = SlicedTable(logs, f"{CHANGES}-")  # until the first cleaning of state of 0.3.0
         self._arrived, self._cleared = map(int, state[-2:] or (0, 0))
         self._read: tuple[SidePiece, Ints] | None = None
 
     @property
     def rows(self) -> int:
         """The number of stored changes, including superseded ones that are not removed yet."""
-        return self._log.rows + self._old.all_rows
+        return self._log.rows + self._old_layout.all_rows
 
     def add(self, rows: pa.Table) -> None:
         """Add changes, `staged` columns, in order of arrival."""
@@ -71,9 +71,9 @@ class ChangeTable:
         slot_hash, slot_group, begins, places = hash_groups(changes.hashes, order)
         earliest = np.full(len(rows), _EARLIEST)
         groups = slot_hash, slot_group, begins
-        first, behind = ranges_of(groups, changes.times[0][places], rows.hashes, earliest, rows.times[0])
-        at = behind - 1
-        open_rows = np.flatnonzero(at >= first)
+        starts, ends = ranges_of(groups, changes.times[0][places], rows.hashes, earliest, rows.times[0])
+        at = ends - 1
+        open_rows = np.flatnonzero(at >= starts)
         while len(open_rows):  # keys of equal hash are rare: look one place further back
             columns = [contiguous(rows.table[name]).take(pa.array(open_rows)) for name in on]
             change_places = pa.array(places[at[open_rows]])
@@ -81,9 +81,9 @@ class ChangeTable:
             same = same_keys(columns, found_keys, len(open_rows))
             open_rows = open_rows[~same]
             at[open_rows] -= 1
-            open_rows = open_rows[at[open_rows] >= first[open_rows]]
+            open_rows = open_rows[at[open_rows] >= starts[open_rows]]
         latest_places = np.full(len(rows), -1, np.int64)
-        has = at >= first
+        has = at >= starts
         latest_places[has] = places[at[has]]
         return changes.table, latest_places
 
@@ -94,7 +94,7 @@ class ChangeTable:
         changes, order = self._all()
         superseded = np.zeros(len(changes), bool) if limit_ms is None else self._superseded(changes, order, limit_ms)
         live = changes.table.take(pa.array(order[~superseded[order]]))
-        self._old.clear()
+        self._old_layout.clear()
         self._log.replace(live.drop_columns([HASH]))
         self._cleared, self._read = live.num_rows, None
 
@@ -105,7 +105,7 @@ class ChangeTable:
     def _all(self) -> tuple[SidePiece, Ints]:
         """All changes, and their order by event time and arrival."""
         if self._read is None:
-            piece = SidePiece.of(self._side, pa.concat_tables([*self._old.read_all(), *self._log.read()]))
+            piece = SidePiece.of(self._side, pa.concat_tables([*self._old_layout.read_all(), *self._log.read()]))
             self._read = piece, np.lexsort((ints(contiguous(piece.table[_ARRIVAL])), piece.times[0]))
         return self._read
 

@@ -156,12 +156,12 @@ class JoinOperator(JoinBase):
         self, side: int, new: SidePiece, piece: SidePiece, ranges: tuple[Ints, Ints], places: Ints
     ) -> Iterator[tuple[Ints, Ints]]:
         """Yield the pairs that match, as places in the held piece and in the new piece, in parts of bounded size."""
-        first, behind = ranges
+        starts, ends = ranges
         size = (new.table.nbytes // len(new)) + (piece.table.nbytes // len(piece))
-        most = max(1, min(self._result_rows, _PIECE_BYTES // max(1, size), int((behind - first).sum())))
-        row = skipped = 0
-        while row < len(first):
-            at_buffered, at_new, row, skipped = pairs_from(first, behind, row, skipped, most)
+        most = max(1, min(self._result_rows, _PIECE_BYTES // max(1, size), int((ends - starts).sum())))
+        row = returned_pairs = 0
+        while row < len(starts):
+            at_buffered, at_new, row, returned_pairs = pairs_from(starts, ends, row, returned_pairs, most)
             at_new = places[at_new]
             at_left, at_right = (at_new, at_buffered) if side == LEFT else (at_buffered, at_new)
             left, right = (new, piece) if side == LEFT else (piece, new)

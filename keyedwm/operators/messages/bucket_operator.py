@@ -48,9 +48,9 @@ class BucketPlan(OperatorSpec):
         """The format of the operator's manifest."""
 
     @property
-    def clock_ms(self) -> tuple[int, ...]:
+    def wake_intervals_ms(self) -> tuple[int, ...]:
         """The intervals of outputs by wall-clock time."""
-        return self.plan.clock_ms
+        return self.plan.wake_intervals_ms
 
     @property
     def own_metrics(self) -> tuple[str, ...]:

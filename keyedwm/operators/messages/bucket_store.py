@@ -41,7 +41,7 @@ class BucketStore(BucketPlan):
         return [ExchangeMessages(schema=plan.schema, by=by, time=plan.time)]
 
     @property
-    def panes_again(self) -> RepeatedTotals | None:
+    def repeated_totals(self) -> RepeatedTotals | None:
         """Why results cannot be added up, None if they can: windows of time have late messages."""
         plan = self.plan
         if not plan.accumulating or (plan.is_rows and plan.early is None):

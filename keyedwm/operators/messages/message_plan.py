@@ -128,7 +128,7 @@ class MessagePlan(ABC):
         return pa.StructArray.from_arrays([pa.array(starts), pa.array(ends - 1)], fields=list(ROWS_WINDOW_TYPE))
 
     @property
-    def clock_ms(self) -> tuple[int, ...]:
+    def wake_intervals_ms(self) -> tuple[int, ...]:
         """The intervals of results by wall-clock time."""
         early_ms = self.early.every_ms if self.early is not None and self.early.by_clock else None
         late_ms = self.late.every_ms if self.late.by is EveryBy.CLOCK else None
@@ -137,4 +137,4 @@ class MessagePlan(ABC):
     @property
     def by_clock(self) -> bool:
         """Whether some results are due by wall-clock time."""
-        return bool(self.clock_ms)
+        return bool(self.wake_intervals_ms)

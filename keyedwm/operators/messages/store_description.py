@@ -28,8 +28,8 @@ STORE = "store"
 VERSION = 3
 FORMAT = ManifestFormat(
     state="window store", version=VERSION, readable=(VERSION,),
-    unchanged="windows, by columns, aggregates, the messages' columns, what completes a window, early panes, what late "
-    "panes wait for and accumulating",
+    unchanged="windows, by, aggregates, the messages' columns, full, early panes, the kind of late panes and "
+    "accumulating",
 )  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def describe(plan: StorePlan) -> dict[str, Any]:
 
 
 def plan_of(description: Mapping[str, Any]) -> StorePlan:
-    """Return a plan of this description, to list held messages; the retention is not known."""
+    """Return a plan from this description, to list held messages; its retention is a placeholder."""
     window, early, late = read_window(description["window"]), description["early"], description["late"]
     topic, partition, offset = description["record"]
     return StorePlan(
@@ -83,11 +83,11 @@ class DescribedAggregate:
     text: str
 
     def inputs(self, _names: Sequence[str]) -> tuple[str, ...]:
-        """Return no columns: a description has none."""
+        """Return no columns: the text names none."""
         return ()
 
     def over_messages(self, _schema: pa.Schema) -> FullState:
-        """Return this placeholder: a plan of a description computes nothing."""
+        """Return a placeholder: a plan of a description computes nothing."""
         return _Unknown()
 
     def describe(self) -> str:

@@ -3,7 +3,7 @@
 Rule: a row is a duplicate if a row of its key passed that is at most `within` before or after it. Rows are processed in
 the order of their channels, or in order of arrival if they have no channel. The state has a passed row until the
 watermark is more than `within` above it: then only a late row can be its duplicate. So a restart does not change which
-rows pass. The cut into batches does not matter if a key's rows come in one channel.
+rows pass. Nor do the limits of batches, if all rows of a key are in one channel.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from keyedwm.core.lateness import horizon_ms, is_behind
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.kernels import pass_within
 from keyedwm.operators.plan_checks import check_key_columns, check_length, check_named_once
-from keyedwm.operators.process.passed_keys import NEVER, STATE_COLUMNS, PassedKeys, PassedRows
+from keyedwm.operators.process.passed_keys import NOT_PASSED, STATE_COLUMNS, PassedKeys, PassedRows
 from keyedwm.operators.process.processor import Processor
 from keyedwm.operators.process.running_state import RECORD
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
@@ -30,7 +30,7 @@ from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 
 @dataclass(frozen=True, kw_only=True)
 class DeduplicatePlan:
-    """Rows of `schema`, of which one row for each key of `on` passes within `within_ms`.
+    """Rows of `schema`; a row that passes drops later rows of its key `on` with event times within `within_ms` of it.
 
     time: the event-time column.
     """
@@ -47,14 +47,14 @@ class DeduplicatePlan:
         if reserved is not None:
             raise OptionError(f"deduplicate: a key column cannot be called {reserved!r}: the state has one; rename it")
         if not self.on:
-            raise OptionError("deduplicate: on=[]: a column at least is expected, whose equal values are duplicates")
+            raise OptionError("deduplicate: on=[]: name at least one column; rows with equal values are duplicates")
         if self.within_ms < 1:
             raise OptionError(f"deduplicate: within={self.within_ms} ms, it must be 1 ms or more")
         check_length("within of deduplicate", self.within_ms)
 
     @cached_property
     def result_schema(self) -> pa.Schema:
-        """The columns of rows that pass, besides `event_time`."""
+        """The columns of rows that pass, without `event_time`."""
         return pa.schema([one for one in self.schema if one.name != EVENT_TIME])
 
     @cached_property
@@ -101,12 +101,14 @@ class Deduplicate(Processor):
 
     def _passing(self, keys: list[pa.Array], times: Ints, earlier: PassedRows) -> Flags:
         """Return which rows pass. earlier: the rows of these keys that passed before."""
-        rows, within_ms = len(times), self._plan.within_ms
+        row_count, within_ms = len(times), self._plan.within_ms
         dictionary = KeyDictionary(self._fields)
-        numbers = np.concatenate([dictionary.numbers(keys, rows), dictionary.numbers(earlier.keys, len(earlier.times))])
+        numbers = np.concatenate(
+            [dictionary.numbers(keys, row_count), dictionary.numbers(earlier.keys, len(earlier.times))]
+        )
         both = np.concatenate([times, earlier.times])
-        # Two rows of a key in one cell are duplicates, so one of them passes; further duplicates are in the cells
-        # beside it.
+        # Two rows of a key in one cell are duplicates, so at most one of them passes; further duplicates are in
+        # adjacent cells.
         cells = both // (within_ms + 1)
         order = np.lexsort((cells, numbers))
         same_key = np.diff(numbers[order], prepend=-1) == 0
@@ -116,9 +118,9 @@ class Deduplicate(Processor):
         ids[order] = np.cumsum(begins) - 1
         meets = (same_key & (steps == 1))[begins]  # whether the cell before is adjacent, and of the same key
         count = len(meets)
-        lowest, highest = np.full(count, NEVER), np.full(count, NEVER)
+        lowest, highest = np.full(count, NOT_PASSED), np.full(count, NOT_PASSED)
         if len(earlier.times):
-            of_passed, by_time = ids[rows:], np.argsort(earlier.times, kind="stable")
+            of_passed, by_time = ids[row_count:], np.argsort(earlier.times, kind="stable")
             highest[of_passed[by_time]] = earlier.times[by_time]
             lowest[of_passed[by_time[::-1]]] = earlier.times[by_time[::-1]]
-        return pass_within(times, ids[:rows], meets, (lowest, highest), within_ms)
+        return pass_within(times, ids[:row_count], meets, (lowest, highest), within_ms)

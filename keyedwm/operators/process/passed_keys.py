@@ -20,7 +20,7 @@ from keyedwm.core.lateness import has_ended
 from keyedwm.operators.process.processor import ProcessState
 from keyedwm.operators.state.key_dictionary import key_columns
 
-NEVER = np.int64(-(2**63))
+NOT_PASSED = np.int64(-(2**63))
 # The columns of a log beside the keys.
 STATE_COLUMNS = ("__passed_ms", "__passed_hash")
 _MS, _HASH = STATE_COLUMNS

@@ -1,7 +1,7 @@
 """State of a stopped processor, for the buckets of another query.
 
-Rule: values in, values out. To the same number of buckets the state is copied. To another number of buckets only two
-kinds of state can be moved: tables with the key columns, and facts that are the same in all buckets.
+Rule: it does no I/O. To the same number of buckets the state is copied. To another number of buckets only two kinds of
+state can be moved: tables with the key columns, and facts that are the same in all buckets.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class ProcessRescale(Rescale):
         own = [state.get("own", {}) for state in self.states]
         if not self.stays and any(one != own[0] for one in own):
             raise OptionError(
-                f"{self.who}: state.facts differ from bucket to bucket, so none of them belongs to a bucket of "
-                f"another number: give buckets={len(own)}, or keep them as tables with the key columns"
+                f"{self.who}: state.facts differ between buckets, so they cannot move to another number of buckets: "
+                f"give buckets={len(own)}, or keep them as tables with the key columns"
             )
 
     def new_part(self, bucket: int, log: str, table: pa.Table) -> tuple[str, pa.Table]:  # noqa: ARG002  all alike
@@ -41,7 +41,7 @@ class ProcessRescale(Rescale):
             if key.name not in table.column_names or table.schema.field(key.name).type != key.type:
                 raise OptionError(
                     f"{self.who}: the log {log!r} has no key column {key.name!r} of type {key.type}, so its rows "
-                    f"cannot be divided by another number of buckets: give buckets={len(self.states)}"
+                    f"cannot go to another number of buckets: give buckets={len(self.states)}"
                 )
         return log, table
 

@@ -1,9 +1,10 @@
-"""Running aggregates: each row is emitted with the aggregates of all rows of its key up to it, in order of event time.
+"""Running aggregates: each row is emitted with the aggregates of its key's rows up to it, in order of event time.
 
 Rule: rows of equal event time are in order of topic, partition and offset, rows of one record in order of arrival. A
-row waits until the watermark (with watermarks of keys, its key's) has passed it. Then all earlier rows have arrived.
-Its result depends neither on the cut nor on which partition was read first. In SQL: OVER (PARTITION BY ... ORDER BY
-event_time, topic, partition, offset ROWS UNBOUNDED PRECEDING).
+row waits until the watermark (with watermarks of keys, its key's) has passed it; a row behind the watermark is late,
+and is in no result. Without late rows, results depend neither on batches nor on the order in which partitions are
+read. In SQL: OVER (PARTITION BY ... ORDER BY event_time, topic, partition, offset ROWS UNBOUNDED PRECEDING). With
+`keep`, a key's aggregates start from zero after a gap.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ class Running(Processor):
 
     def __init__(self, plan: RunningPlan) -> None:
         self._plan = plan
-        self._in_order = [(name, "ascending") for name in (plan.time, *RECORD)]
+        self._sort_keys = [(name, "ascending") for name in (plan.time, *RECORD)]
 
     def on_rows(self, input_number: int, rows: pa.Table) -> Iterable[pa.Table]:  # noqa: ARG002
-        """Store rows until the watermark; count late rows, or reject them with an error."""
+        """Store rows until the watermark; drop and count late rows, or reject them with an error."""
         watermarks, per_key = self._row_watermarks(rows), KEY_WATERMARK in rows.column_names
         rows = rows.select(self._plan.schema.names)
         for name in RECORD:
@@ -52,7 +53,7 @@ class Running(Processor):
                 )
         times = millis(contiguous(rows[self._plan.time]))
         if (late := is_behind(times, watermarks)).any():
-            self._leave_out(times[late], per_key=per_key)
+            self._count_late(times[late], per_key=per_key)
             rows, times = rows.filter(pa.array(~late)), times[~late]
         self._waiting.add(rows, times // SLICE_MS)
         return ()
@@ -64,7 +65,7 @@ class Running(Processor):
             return is_behind(millis(contiguous(rows[self._plan.time])), time_ms)
 
         slices = sorted(number for number in self._waiting.numbers if number * SLICE_MS < time_ms)
-        yield from self._leave([self._due(number, is_due) for number in slices])
+        yield from self._emit([self._due(number, is_due) for number in slices])
 
     def on_key_watermark(self, input_number: int, keys: pa.Table) -> Iterator[pa.Table]:  # noqa: ARG002
         """Yield the rows below the watermarks of their keys with their aggregates, in order."""
@@ -80,10 +81,11 @@ class Running(Processor):
             return is_behind(millis(contiguous(rows[self._plan.time])), limits[np.minimum(numbers, len(until))])
 
         begins = SLICE_MS * np.array(sorted(self._waiting.numbers), np.int64)
-        first, behind = np.searchsorted(begins + SLICE_MS, before, "right"), np.searchsorted(begins, until)
-        steps = np.bincount(first, minlength=len(begins) + 1) - np.bincount(behind, minlength=len(begins) + 1)
+        # The slices that the rise of each key's watermark has reached.
+        starts, ends = np.searchsorted(begins + SLICE_MS, before, "right"), np.searchsorted(begins, until)
+        steps = np.bincount(starts, minlength=len(begins) + 1) - np.bincount(ends, minlength=len(begins) + 1)
         slices = begins[np.cumsum(steps)[:-1] > 0] // SLICE_MS
-        yield from self._leave([self._due(number, is_due) for number in slices.tolist()])
+        yield from self._emit([self._due(number, is_due) for number in slices.tolist()])
 
     @cached_property
     def _waiting(self) -> SlicedTable:
@@ -96,13 +98,13 @@ class Running(Processor):
             return ints(contiguous(pc.fill_null(rows[KEY_WATERMARK], NEVER)))
         return np.full(rows.num_rows, horizon_ms(self.watermark_ms))
 
-    def _leave(self, due: list[pa.Table]) -> Iterator[pa.Table]:
+    def _emit(self, due: list[pa.Table]) -> Iterator[pa.Table]:
         """Yield rows with their aggregates, in order; drop keys that are silent for `keep`."""
         rows = pa.concat_tables([self._plan.schema.empty_table(), *due])
         if not rows.num_rows:
             return
-        rows = rows.take(pc.sort_indices(rows, sort_keys=self._in_order))  # stable
-        rows = rows.append_column(WITHIN, pa.array(self._within(rows)))
+        rows = rows.take(pc.sort_indices(rows, sort_keys=self._sort_keys))  # stable
+        rows = rows.append_column(WITHIN, pa.array(self._places_in_record(rows)))
         table = self.state.table(_KEYS)
         keys = RunningKeys(self._plan, table.read())
         most = self.state.limits.running_rows
@@ -112,12 +114,12 @@ class Running(Processor):
         live = keys.live(horizon_ms(self.watermark_ms))
         table.compact(len(live), lambda: keys.table(live))
 
-    def _within(self, rows: pa.Table) -> Ints:
-        """Return the number of each row within its record; rows are in order."""
+    def _places_in_record(self, rows: pa.Table) -> Ints:
+        """Return the place of each row in its record; rows are in order."""
         places = np.arange(rows.num_rows)
         begins = np.zeros(rows.num_rows, np.bool_)
         begins[:1] = True
-        for name, _ in self._in_order:
+        for name, _ in self._sort_keys:
             codes = row_groups([contiguous(rows[name])], rows.num_rows)
             begins[1:] |= codes[1:] != codes[:-1]
         return places - np.maximum.accumulate(np.where(begins, places, 0))
@@ -125,10 +127,10 @@ class Running(Processor):
     def _due(self, number: int, is_due: Callable[[pa.Table], Flags]) -> pa.Table:
         """Remove and return the rows of a slice that are due."""
         rows = pa.concat_tables(self._waiting.read(number))
-        leaves = is_due(rows)
-        if leaves.any():
-            self._waiting.replace(number, rows.filter(pa.array(~leaves)))
-        return rows.filter(pa.array(leaves))
+        due_rows = is_due(rows)
+        if due_rows.any():
+            self._waiting.replace(number, rows.filter(pa.array(~due_rows)))
+        return rows.filter(pa.array(due_rows))
 
     def _result(self, keys: RunningKeys, rows: pa.Table) -> pa.Table:
         """Return rows with their aggregates; update the accumulators of their keys. rows: in order."""
@@ -144,6 +146,6 @@ class Running(Processor):
         columns = [*(rows[name] for name in plan.result_schema.names[: -len(results)]), *results, rows[plan.time]]
         return pa.table(columns, [*plan.result_schema.names, EVENT_TIME])
 
-    def _leave_out(self, times: Ints, *, per_key: bool) -> None:
+    def _count_late(self, times: Ints, *, per_key: bool) -> None:
         self.late_rows += len(times)
         check_late(self._plan.late, len(times), int(times.min()), self.watermark_ms, per_key=per_key, who="running: ")

@@ -106,7 +106,7 @@ class Planned(Protocol):
 
 FORMAT = ManifestFormat(
     state="window state", version=VERSION, readable=(2, VERSION),
-    unchanged="windows, by columns, aggregates (the version of your own, too) and late settings",
+    unchanged="windows, by, aggregates (the version of your own, too), early, accumulating, late_rule and lateness",
 )  # fmt: skip
 
 

@@ -73,7 +73,7 @@ class BucketLayout:
     ) -> BucketLayout:  # fmt: skip
         """Return the layout of an operator. name: the user's, None for a name made from the specification."""
         own_name = name or f"{spec.short_name}-{spec.digest()[:6]}"
-        return cls(own_name, tuple(ids), axes, KINDS[spec.kind].user_name, called)
+        return cls(own_name, tuple(ids), axes, KINDS[spec.kind].api_name, called)
 
     @property
     def axis(self) -> int | list[int]:
@@ -166,7 +166,11 @@ class BucketBatch:
             for who, keys in zip(layout.inputs, layout.axes, strict=True)
         ]
         self._operator = operator_of(plan, store)
-        self._timers = ProcessingTimers(plan.clock_ms, manifest.came_ms, manifest.timer_ms) if plan.clock_ms else None
+        self._timers = (
+            ProcessingTimers(plan.wake_intervals_ms, manifest.came_ms, manifest.timer_ms)
+            if plan.wake_intervals_ms
+            else None
+        )
         self._control: list[ControlRow] = []
         self._null_event_time_rows = self._no_gap_rows = 0
 

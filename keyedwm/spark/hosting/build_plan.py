@@ -97,4 +97,4 @@ def build_results(
     ]
     unpack = Unpack.of(plan, [kind for one in inputs if (kind := rejected_type(one))], layout.who)
     results = emitted.observe(layout.name, *observed).mapInArrow(unpack, from_arrow_schema(unpack.schema))
-    return results if plan.panes_again is None else marked(results, plan.panes_again)
+    return results if plan.repeated_totals is None else marked(results, plan.repeated_totals)

@@ -74,7 +74,7 @@ class BucketWindowJoin(BucketPlan):
         return columns
 
     @property
-    def panes_again(self) -> RepeatedTotals | None:
+    def repeated_totals(self) -> RepeatedTotals | None:
         """Why rows cannot be added up, None if they can: a window with one row emits the row again when it changes."""
         again = self.plan.keep is not Keep.ALL or self.plan.emit is Emit.RUNNING
         return RepeatedTotals.WHOLE if again else None

@@ -27,11 +27,11 @@ from keyedwm.operators.messages.join.join_window_buffer import (
 )
 from keyedwm.operators.messages.join.pairs import (
     SideMessages,
-    laid_out,
-    laid_out_alone,
-    laid_out_window,
     matches,
     one_pair_per_key,
+    pair_outputs,
+    unmatched_output,
+    window_output,
 )
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
 from keyedwm.operators.messages.join.side import AcceptedRows, JoinInputState
@@ -217,7 +217,7 @@ class JoinedGrids(WindowContent):
 
     def _give_alone(self, number: int, messages: SideMessages, at: Ints, timing: PaneTiming) -> Iterator[Output]:
         if len(at):
-            yield laid_out_alone(self._plan, number, messages, at, timing=timing)
+            yield unmatched_output(self._plan, number, messages, at, timing=timing)
 
     def _window(
         self,
@@ -241,7 +241,7 @@ class JoinedGrids(WindowContent):
             has_new = np.append(is_new(both), False)[pairs[number]]  # -1 is none
             pairs = pairs[LEFT][has_new], pairs[RIGHT][has_new]
         if len(pairs[LEFT]):
-            yield laid_out_window(self._plan, left, right, pairs, end=end, timing=timing)
+            yield window_output(self._plan, left, right, pairs, end=end, timing=timing)
 
     def _show_full(self) -> Iterator[Output]:
         """Show the waiting early messages of windows that have become full."""
@@ -290,7 +290,7 @@ class JoinedGrids(WindowContent):
             matches(self._plan, left.part(0, counts[LEFT]), right),
             matches(self._plan, buffered, right.part(0, counts[RIGHT]), left_from=counts[LEFT]),
         )
-        yield from laid_out(self._plan, left, right, pairs, self._logs.limits.piece_rows)
+        yield from pair_outputs(self._plan, left, right, pairs, self._logs.limits.piece_rows)
         for number in self._plan.outer:  # an unmatched message whose windows were all shown is emitted at once
             matched_places = np.concatenate([one.matched_places(number) for one in pairs])
             messages, places = both[number], np.setdiff1d(np.arange(counts[number]), matched_places)

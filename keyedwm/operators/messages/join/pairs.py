@@ -25,7 +25,7 @@ from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 
 @dataclass(frozen=True, slots=True)
 class SideMessages:
-    """Messages of a side to join. at: places on the axis; for rows, counted from the channel's first offset.
+    """Messages of a side to join. at: positions in the timeline; in windows of rows, from the channel's first offset.
 
     first: that offset, or 0. order: rank of each message by event time (or offset), topic, partition and offset. late:
     flags of messages whose window was complete.
@@ -49,32 +49,32 @@ class SideMessages:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """left, right: places of messages. Left message i matches the right messages from `first[i]` up to `behind[i]`."""
+    """left, right: places of messages. `left[i]` matches `right[starts[i]:ends[i]]`."""
 
     left: Ints
     right: Ints
-    first: Ints
-    behind: Ints
+    starts: Ints
+    ends: Ints
 
     def __len__(self) -> int:
-        return int((self.behind - self.first).sum())
+        return int((self.ends - self.starts).sum())
 
     def pieces(self, most: int) -> Iterator[tuple[Ints, Ints]]:
         """Yield the pairs as places of left and of right messages, at most `most` at a time."""
-        row = skipped = 0
+        row = returned_pairs = 0
         piece_rows = min(most, len(self))
-        while piece_rows and row < len(self.first):
-            rows, entries, row, skipped = pairs_from(self.first, self.behind, row, skipped, piece_rows)
+        while piece_rows and row < len(self.starts):
+            rows, entries, row, returned_pairs = pairs_from(self.starts, self.ends, row, returned_pairs, piece_rows)
             if len(rows):
                 yield self.left[rows], self.right[entries]
 
-    def matched_places(self, number: int) -> Ints:
+    def matched_places(self, side: int) -> Ints:
         """Return the places of the messages of a side that have a match."""
-        if number == LEFT:
-            return self.left[self.behind > self.first]
+        if side == LEFT:
+            return self.left[self.ends > self.starts]
         edges = np.zeros(len(self.right) + 1, np.int64)
-        np.add.at(edges, self.first, 1)
-        np.subtract.at(edges, self.behind, 1)
+        np.add.at(edges, self.starts, 1)
+        np.subtract.at(edges, self.ends, 1)
         return self.right[np.cumsum(edges[:-1]) > 0]
 
 
@@ -83,19 +83,19 @@ def matches(plan: WindowJoinPlan, left: SideMessages, right: SideMessages, *, le
     none = np.empty(0, np.int64)
     if not (left.rows.num_rows and right.rows.num_rows):
         return Matches(none, none, none, none)
-    keys, known = keys_of(plan, left, right)
-    places = [np.flatnonzero(flags) for flags in known]
+    keys, has_key = keys_of(plan, left, right)
+    places = [np.flatnonzero(flags) for flags in has_key]
     left_keys, others = keys[LEFT][places[LEFT]], keys[RIGHT][places[RIGHT]]
     low, high = _span(plan, left.at[places[LEFT]])
     at = right.at[places[RIGHT]]
     order = np.argsort(at, kind="stable")
     slot_hash, slot_group, begins, right_places = hash_groups(others, order)
-    first, behind = ranges_of((slot_hash, slot_group, begins), at[right_places], left_keys, low, high)
-    return Matches(places[LEFT] + left_from, places[RIGHT][right_places], first, behind)
+    starts, ends = ranges_of((slot_hash, slot_group, begins), at[right_places], left_keys, low, high)
+    return Matches(places[LEFT] + left_from, places[RIGHT][right_places], starts, ends)
 
 
 def _span(plan: WindowJoinPlan, at: Ints) -> tuple[Ints, Ints]:
-    """Return for each left place the first and the last right place that share a window with it."""
+    """Return for each left position the first and the last right position that share a window with it."""
     if not plan.both_windowed:
         return np.full(len(at), LOWEST), np.full(len(at), HIGHEST)
     grid = plan.grid()
@@ -103,11 +103,11 @@ def _span(plan: WindowJoinPlan, at: Ints) -> tuple[Ints, Ints]:
 
 
 def keys_of(plan: WindowJoinPlan, left: SideMessages, right: SideMessages) -> tuple[list[Ints], list[Flags]]:
-    """Return the keys as numbers, for each side, and which messages have one: null equals nothing."""
+    """Return for each side the numbers of the keys, and flags of the messages with a key: one without a null."""
     fields = [pa.field(str(at), plan.left.schema.field(name).type) for at, name in enumerate(plan.left.on)]
     by_partition = plan.is_rows and plan.both_windowed
     keys = KeyDictionary([*fields, *([pa.field("partition", pa.int64())] if by_partition else [])])
-    numbers, known = [], []
+    numbers, has_key = [], []
     for side, messages in zip(plan.sides, (left, right), strict=True):
         columns = key_columns(side.on, messages.rows)
         some = np.ones(messages.rows.num_rows, bool)
@@ -115,35 +115,35 @@ def keys_of(plan: WindowJoinPlan, left: SideMessages, right: SideMessages) -> tu
             some &= pc.is_valid(column).to_numpy(zero_copy_only=False)
         further = [pa.array(messages.partitions)] if by_partition else []
         numbers.append(keys.numbers([*columns, *further], messages.rows.num_rows))
-        known.append(some)
-    return numbers, known
+        has_key.append(some)
+    return numbers, has_key
 
 
 NONE = -1
 
 
 def one_pair_per_key(plan: WindowJoinPlan, left: SideMessages, right: SideMessages) -> tuple[Ints, Ints]:
-    """Return the pairs of the first, or last, message of a key on each side; NONE if a side has no message."""
-    keys, known = keys_of(plan, left, right)
+    """Pair the first, or last, messages of each key; NONE is the missing side of an outer join."""
+    keys, has_key = keys_of(plan, left, right)
     heads = []
-    for numbers, some, messages in zip(keys, known, (left, right), strict=True):
+    for numbers, some, messages in zip(keys, has_key, (left, right), strict=True):
         places = np.flatnonzero(some)
         order = messages.order[places] if plan.keep is Keep.FIRST else -messages.order[places]
         places = places[np.lexsort((order, numbers[places]))]
         heads.append(places[np.flatnonzero(np.diff(numbers[places], prepend=-1))])
     left_keys, others = (numbers[places] for numbers, places in zip(keys, heads, strict=True))
-    _, at_left, at_right = np.intersect1d(left_keys, others, return_indices=True)
-    pairs = [heads[LEFT][at_left], heads[RIGHT][at_right]]
+    _, left_rows, right_rows = np.intersect1d(left_keys, others, return_indices=True)
+    pairs = [heads[LEFT][left_rows], heads[RIGHT][right_rows]]
     for number in plan.outer:
         # A message without a key has no match, and forms a row alone.
-        heads[number] = np.append(heads[number], np.flatnonzero(~known[number]))
+        heads[number] = np.append(heads[number], np.flatnonzero(~has_key[number]))
         unmatched = np.setdiff1d(heads[number], pairs[number])
         pairs[number] = np.append(pairs[number], unmatched)
         pairs[1 - number] = np.append(pairs[1 - number], np.full(len(unmatched), NONE))
     return pairs[LEFT], pairs[RIGHT]
 
 
-def laid_out_window(
+def window_output(
     plan: WindowJoinPlan,
     left: SideMessages,
     right: SideMessages,
@@ -153,27 +153,27 @@ def laid_out_window(
     timing: PaneTiming,
 ) -> Output:
     """Return pairs of one window as rows of the result, in order of the right message, then of the left one."""
-    at_left, at_right = pairs
-    order = np.lexsort((np.append(left.order, NONE)[at_left], np.append(right.order, NONE)[at_right]))
-    places, count = (at_left[order], at_right[order]), len(order)
+    left_rows, right_rows = pairs
+    order = np.lexsort((np.append(left.order, NONE)[left_rows], np.append(right.order, NONE)[right_rows]))
+    places, count = (left_rows[order], right_rows[order]), len(order)
     ends = np.full(count, end, np.int64)
-    return laid_out_rows(plan, (left, right), places, _edges(plan, ends), pa.repeat(timing.value, count))
+    return rows_output(plan, (left, right), places, _edges(plan, ends), pa.repeat(timing.value, count))
 
 
-def laid_out_alone(
-    plan: WindowJoinPlan, number: int, messages: SideMessages, at: Ints, *, timing: PaneTiming
+def unmatched_output(
+    plan: WindowJoinPlan, side: int, messages: SideMessages, rows: Ints, *, timing: PaneTiming
 ) -> Output:
-    """Return unmatched messages of a side, each with its first window, by window and in order."""
-    ends = plan.grid().first_ends(messages.at[at])
-    order = np.lexsort((messages.order[at], ends))
+    """Return unmatched messages of a side, each with its first window, by window and in order. rows: their places."""
+    ends = plan.grid().first_ends(messages.at[rows])
+    order = np.lexsort((messages.order[rows], ends))
     nothing = messages.part(0, 0)
-    sides = (messages, nothing) if number == LEFT else (nothing, messages)
+    sides = (messages, nothing) if side == LEFT else (nothing, messages)
     none = np.full(len(order), NONE)
-    places = (at[order], none) if number == LEFT else (none, at[order])
-    return laid_out_rows(plan, sides, places, _edges(plan, ends[order]), pa.repeat(timing.value, len(order)))
+    places = (rows[order], none) if side == LEFT else (none, rows[order])
+    return rows_output(plan, sides, places, _edges(plan, ends[order]), pa.repeat(timing.value, len(order)))
 
 
-def laid_out(
+def pair_outputs(
     plan: WindowJoinPlan, left: SideMessages, right: SideMessages, pairs: Sequence[Matches], most: int
 ) -> Iterator[Output]:
     """Yield pairs as rows of the result, by window, then in order of the right message and of the left one.
@@ -184,30 +184,32 @@ def laid_out(
     if pieces is None:
         for one in pairs:
             for piece in one.pieces(most):
-                yield _laid_out(plan, left, right, *piece)
+                yield _pair_output(plan, left, right, *piece)
     elif pieces:
-        at_left, at_right = (np.concatenate(places) for places in zip(*pieces, strict=True))
-        yield _laid_out(plan, left, right, at_left, at_right)
+        left_rows, right_rows = (np.concatenate(places) for places in zip(*pieces, strict=True))
+        yield _pair_output(plan, left, right, left_rows, right_rows)
 
 
-def _laid_out(plan: WindowJoinPlan, left: SideMessages, right: SideMessages, at_left: Ints, at_right: Ints) -> Output:
+def _pair_output(
+    plan: WindowJoinPlan, left: SideMessages, right: SideMessages, left_rows: Ints, right_rows: Ints
+) -> Output:
     grid = plan.grid()
-    places = (left.at[at_left], right.at[at_right])
+    places = (left.at[left_rows], right.at[right_rows])
     windowed = LEFT if not plan.left.unbounded else RIGHT
     ends = grid.first_ends(np.maximum(*places) if plan.both_windowed else places[windowed])
-    order = np.lexsort((left.order[at_left], right.order[at_right], ends))
-    ordered_places, sides = (at_left[order], at_right[order]), (left, right)
+    order = np.lexsort((left.order[left_rows], right.order[right_rows], ends))
+    ordered_places, sides = (left_rows[order], right_rows[order]), (left, right)
     ends = ends[order] + sides[windowed].first[ordered_places[windowed]]
     late = left.late[ordered_places[LEFT]] | right.late[ordered_places[RIGHT]]
     timing = pc.if_else(pa.array(late), PaneTiming.LATE.value, PaneTiming.EARLY.value)
-    return laid_out_rows(plan, sides, ordered_places, _edges(plan, ends), timing)
+    return rows_output(plan, sides, ordered_places, _edges(plan, ends), timing)
 
 
 def _edges(plan: WindowJoinPlan, ends: Ints) -> tuple[Ints, Ints]:
     return ends - plan.grid().size, ends
 
 
-def laid_out_rows(
+def rows_output(
     plan: WindowJoinPlan,
     sides: tuple[SideMessages, SideMessages],
     places: tuple[Ints, Ints],

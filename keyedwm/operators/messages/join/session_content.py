@@ -22,7 +22,7 @@ from keyedwm.operators.aggregates.functions import count
 from keyedwm.operators.messages.arguments import validate_messages, validate_times
 from keyedwm.operators.messages.contents.session import SessionContent
 from keyedwm.operators.messages.grid import LOWEST
-from keyedwm.operators.messages.join.pairs import NONE, SideMessages, laid_out_rows
+from keyedwm.operators.messages.join.pairs import NONE, SideMessages, rows_output
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.join.session_pairs import (
     Members,
@@ -162,7 +162,7 @@ class JoinedSessions(SessionContent):
         ]
         for pairs in self._find_pairs(*members):
             if len(pairs[LEFT]):
-                yield self._laid_out(sessions, (messages[LEFT], messages[RIGHT]), members, pairs, timing)
+                yield self._output(sessions, (messages[LEFT], messages[RIGHT]), members, pairs, timing)
 
     def _find_pairs(self, left: Members, right: Members) -> Iterator[tuple[Ints, Ints]]:
         """Yield the places of the messages of each emitted row, NONE for no message, in pieces of bounded size."""
@@ -179,7 +179,7 @@ class JoinedSessions(SessionContent):
             yield at_left, at_right
             unmatched = []
 
-    def _laid_out(
+    def _output(
         self,
         sessions: Sessions,
         messages: tuple[SideMessages, SideMessages],
@@ -194,7 +194,7 @@ class JoinedSessions(SessionContent):
         order = np.lexsort((at_right, at_left, of))
         at_left, at_right, of = at_left[order], at_right[order], of[order]
         edges = sessions.starts[of], sessions.ends[of]
-        return laid_out_rows(self._join, messages, (at_left, at_right), edges, pa.repeat(timing.value, len(of)))
+        return rows_output(self._join, messages, (at_left, at_right), edges, pa.repeat(timing.value, len(of)))
 
     def _side_messages(self, number: int, rows: pa.Table) -> SideMessages:
         """Return the messages of a side unchanged."""
