@@ -166,11 +166,8 @@ class BucketBatch:
             for who, keys in zip(layout.inputs, layout.axes, strict=True)
         ]
         self._operator = operator_of(plan, store)
-        self._timers = (
-            ProcessingTimers(plan.wake_intervals_ms, manifest.came_ms, manifest.timer_ms)
-            if plan.wake_intervals_ms
-            else None
-        )
+        intervals_ms = plan.wake_intervals_ms
+        self._timers = ProcessingTimers(intervals_ms, manifest.came_ms, manifest.timer_ms) if intervals_ms else None
         self._control: list[ControlRow] = []
         self._null_event_time_rows = self._no_gap_rows = 0
 
