@@ -269,7 +269,7 @@ def barriers() -> str:
         inbound = Inbound("ab", guarantee=guarantee)
         out: list[Cell | None] = []
         for channel, item in steps:
-            inbound.put(channel, item)
+            inbound.append_item(channel, item)
             out += [_item(one) for one in inbound.drain()]  # type: ignore[arg-type]
         rows.append((guarantee.value, out))
     return lanes("12. Barriers: exactly-once holds what stands behind one", rows)

@@ -59,12 +59,12 @@ MODELS = [
     *changes(
         "conformance/models/inbound.py",
         (
-            "            if channel in self._alignment.held():\n                continue\n",
+            "            if channel in self._alignment.blocked_channels():\n                continue\n",
             "",
             "12: a held channel is not read",
         ),
         (
-            "                    return moved, events + control\n",
+            "                    return is_moving, events + control\n",
             "                    pass\n",
             "12: a completed barrier ends the pass",
         ),
@@ -126,8 +126,8 @@ MODELS = [
         ),
         ("limit_ms = time_ms - constant_ms", "limit_ms = time_ms", "join: the bound"),
         (
-            "mine[other] = min(constant_ms, mine.get(other, constant_ms))",
-            "mine[other] = constant_ms",
+            "key_bounds[other] = min(constant_ms, key_bounds.get(other, constant_ms))",
+            "key_bounds[other] = constant_ms",
             "join: the tightest bound",
         ),
         (
@@ -139,13 +139,13 @@ MODELS = [
     *changes(
         "conformance/models/join.py",
         (
-            "                mine.matched = theirs.matched = True\n",
-            "                mine.matched = True\n",
+            "                own.matched = match.matched = True\n",
+            "                own.matched = True\n",
             "join: a match is not padded",
         ),
         ("        if self._limits.is_late(times_ms):\n            return []\n", "", "join: late rows are dropped"),
         (
-            "        elif self._config.outer is side and not mine.matched:\n            joined.append(self._padded(side, row))\n",
+            "        elif self._config.outer is side and not own.matched:\n            joined.append(self._padded(side, row))\n",
             "",
             "join: padded at once",
         ),
