@@ -44,8 +44,8 @@ def scalar(config, run):
     for advance_ms, batch in run:
         now_ms += advance_ms
         axis = Axis(config, state)
-        sent = [(at, axis.observe(time_ms, now_ms)) for at, (time_ms, known) in enumerate(batch) if known]
-        answers.append(([each for each in sent if each[1] is not None], axis.end(now_ms)))
+        watermarks = [(at, axis.observe(time_ms, now_ms)) for at, (time_ms, known) in enumerate(batch) if known]
+        answers.append(([each for each in watermarks if each[1] is not None], axis.end(now_ms)))
         state = axis.state()
     return answers, state
 
@@ -55,16 +55,16 @@ def vectorised(config, run, cuts=()):
     for advance_ms, batch in run:
         now_ms += advance_ms
         axis = AxisRun(config, AxisState.from_list(state.as_list()), now_ms)
-        sent = []
-        edges = [0, *sorted(cut for cut in cuts if cut < len(batch)), len(batch)]
+        emitted = []
+        edges = [0, *sorted(split_at for split_at in cuts if split_at < len(batch)), len(batch)]
         for start, end in pairwise(edges):
             part = batch[start:end]
             event_ms = np.array([time_ms for time_ms, _ in part], np.int64)
             known = np.array([known for _, known in part], np.bool_)
             positions, watermarks = axis.rows(event_ms, None if known.all() else known)
             assert positions.dtype == watermarks.dtype == np.int64
-            sent += zip((positions + start).tolist(), watermarks.tolist(), strict=True)
-        answers.append((sent, axis.end()))
+            emitted += zip((positions + start).tolist(), watermarks.tolist(), strict=True)
+        answers.append((emitted, axis.end()))
         state = axis.state()
     return answers, state
 

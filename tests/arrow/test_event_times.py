@@ -40,8 +40,8 @@ def from_values(spec: str, unit: Unit, values: list[bytes | None]) -> list[int |
 def test_a_number_is_floored_to_the_millisecond_exactly(number: Decimal, unit: Unit, scientific: bool) -> None:
     text = f"{number:E}" if scientific else f"{number:f}"
     expected = math.floor(Fraction(number) * PER_MS[unit])
-    wanted = expected if MIN_EVENT_MS <= expected <= MAX_EVENT_MS else None
-    assert from_values("json:$.t", unit, [b'{"t": ' + text.encode() + b"}"]) == [wanted]
+    expected_ms = expected if MIN_EVENT_MS <= expected <= MAX_EVENT_MS else None
+    assert from_values("json:$.t", unit, [b'{"t": ' + text.encode() + b"}"]) == [expected_ms]
 
 
 @given(
@@ -99,12 +99,12 @@ def test_the_value_is_found_among_whatever_stands_around_it(around: dict, at: in
     assert from_values("json:$.zeit['ä b'][1]", Unit.MILLISECONDS, [text]) == [at]
 
 
-@given(document=documents, cut=st.integers(0, 200))
-def test_a_cut_text_never_reads_beyond_itself(document: object, cut: int) -> None:
+@given(document=documents, length=st.integers(0, 200))
+def test_a_cut_text_never_reads_beyond_itself(document: object, length: int) -> None:
     text = json.dumps({"a": document, "t": 5}).encode()
-    found = from_values("json:$.t", Unit.MILLISECONDS, [text[:cut], b'{"t":7}', text])
-    assert found[1:] == [7, 5]
-    assert found[0] in {None, 5}
+    times_ms = from_values("json:$.t", Unit.MILLISECONDS, [text[:length], b'{"t":7}', text])
+    assert times_ms[1:] == [7, 5]
+    assert times_ms[0] in {None, 5}
 
 
 @given(noise=st.binary(max_size=60))
@@ -163,22 +163,22 @@ def test_an_event_time_is_told_as_the_option_names_it(text):
 
 @pytest.mark.parametrize("name", ["é", "Δt", "время", "日時"])
 def test_a_name_has_letters_of_any_script_and_states_know_its_place_by_the_text_that_they_always_had(name):
-    said = event_time_of(f"json:$.{name}", Unit.MILLISECONDS)
-    assert said == event_time_of(f"json:$['{name}']", Unit.MILLISECONDS)
-    assert said.text == f"json:$['{name}']"
+    event_time = event_time_of(f"json:$.{name}", Unit.MILLISECONDS)
+    assert event_time == event_time_of(f"json:$['{name}']", Unit.MILLISECONDS)
+    assert event_time.text == f"json:$['{name}']"
     assert from_values(f"json:$.{name}", Unit.MILLISECONDS, [json.dumps({name: 5}).encode()]) == [5]
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"),
+    ("text", "suggestion"),
     [
         ("json:$.a b", r"\$\['a b'\]"),
         ("json:$.a.@type[0]", r"\$.a\['@type'\]\[0\]"),
         ("key:$.1st", r"\$\['1st'\]"),
     ],
 )
-def test_a_name_that_needs_quotes_is_told_with_them(text, meant):
-    with pytest.raises(OptionError, match=rf"a path such as .* is expected; did you mean {meant}\?"):
+def test_a_name_that_needs_quotes_is_told_with_them(text, suggestion):
+    with pytest.raises(OptionError, match=rf"a path such as .* is expected; did you mean {suggestion}\?"):
         event_time_of(text, Unit.MILLISECONDS)
 
 

@@ -40,16 +40,16 @@ texts = st.text(st.sampled_from("0123456789.eE+-"), max_size=24)
 
 
 @given(st.lists(texts | st.integers(-(2**64), 2**64).map(str), max_size=8))
-def test_a_whole_number_is_read_or_null(found: list[str]) -> None:
-    wanted = [int(t) if re.fullmatch(r"-?\d{1,19}", t) and -(2**63) <= int(t) < 2**63 else None for t in found]
-    assert read("value::bigint", [t.encode() for t in found]) == wanted
-    assert read("json:$.a::bigint", [json.dumps({"a": t}).encode() for t in found]) == wanted
+def test_a_whole_number_is_read_or_null(texts_in: list[str]) -> None:
+    expected = [int(t) if re.fullmatch(r"-?\d{1,19}", t) and -(2**63) <= int(t) < 2**63 else None for t in texts_in]
+    assert read("value::bigint", [t.encode() for t in texts_in]) == expected
+    assert read("json:$.a::bigint", [json.dumps({"a": t}).encode() for t in texts_in]) == expected
 
 
 @given(st.lists(texts | st.floats(allow_nan=False, allow_infinity=False).map(repr) | st.decimals(-9, 9).map(str)))
-def test_a_float_is_the_one_nearest_to_its_text(found: list[str]) -> None:
-    wanted = [bits(float(t)) if NUMBER.fullmatch(t) else None for t in found]
-    assert [bits(n) for n in read("value::double", [t.encode() for t in found])] == wanted
+def test_a_float_is_the_one_nearest_to_its_text(texts_in: list[str]) -> None:
+    expected = [bits(float(t)) if NUMBER.fullmatch(t) else None for t in texts_in]
+    assert [bits(n) for n in read("value::double", [t.encode() for t in texts_in])] == expected
 
 
 def test_floats_of_seventeen_digits_are_rounded_once(seed: int) -> None:
@@ -59,11 +59,11 @@ def test_floats_of_seventeen_digits_are_rounded_once(seed: int) -> None:
 
 
 @given(st.lists(st.none() | st.text() | st.integers() | st.booleans(), max_size=8), st.booleans())
-def test_a_string_is_what_json_says(found: list, ascii_only: bool) -> None:
-    found = [one for one in found if not (isinstance(one, str) and re.search("[\ud800-\udfff]", one))]
-    values = [json.dumps({"b": [0], "a": one}, ensure_ascii=ascii_only).encode() for one in found]
+def test_a_string_is_what_json_says(items: list, ascii_only: bool) -> None:
+    items = [one for one in items if not (isinstance(one, str) and re.search("[\ud800-\udfff]", one))]
+    values = [json.dumps({"b": [0], "a": one}, ensure_ascii=ascii_only).encode() for one in items]
     assert read("json:$.a", values) == [
-        one if one is None or isinstance(one, str) else json.dumps(one) for one in found
+        one if one is None or isinstance(one, str) else json.dumps(one) for one in items
     ]
 
 
@@ -146,13 +146,13 @@ documents = st.recursive(
 )
 
 
-def written(one: object, spaces: str, ascii_only: bool) -> str:
+def as_json(one: object, spaces: str, ascii_only: bool) -> str:
     if isinstance(one, Pairs):
         names = [json.dumps(name, ensure_ascii=ascii_only) for name, _ in one]
-        values = [written(value, spaces, ascii_only) for _, value in one]
+        values = [as_json(value, spaces, ascii_only) for _, value in one]
         return "{" + ",".join(f"{spaces}{n}{spaces}:{spaces}{v}" for n, v in zip(names, values, strict=True)) + "}"
     if isinstance(one, list):
-        return "[" + ",".join(spaces + written(value, spaces, ascii_only) for value in one) + "]"
+        return "[" + ",".join(spaces + as_json(value, spaces, ascii_only) for value in one) + "]"
     return json.dumps(one, ensure_ascii=ascii_only)
 
 
@@ -161,7 +161,7 @@ def written(one: object, spaces: str, ascii_only: bool) -> str:
     st.lists(st.sampled_from(PATHS), min_size=1, max_size=6), st.randoms(use_true_random=False),
 )  # fmt: skip
 def test_values_found_together_are_those_found_one_by_one(given_documents, paths, chance) -> None:
-    texts = [None if one is None else written(*one).encode() for one in given_documents]
+    texts = [None if one is None else as_json(*one).encode() for one in given_documents]
     # Cut off, or with another byte somewhere: what is no JSON must not be read differently either.
     texts += [text[: chance.randrange(len(text) + 1)] for text in texts if text]
     texts += [text[:at] + chance.choice([b'"', b"}", b",", b"x"]) + text[at + 1 :] for text in texts if text
@@ -169,22 +169,22 @@ def test_values_found_together_are_those_found_one_by_one(given_documents, paths
     values = pa.array([None, *texts], pa.binary()).slice(1)
     compiled = [Path(path) for path in paths]
     for path, (data, start, end) in zip(compiled, find_all(values, compiled), strict=True):
-        alone = find(values, path)
-        assert start.tolist() == alone[1].tolist()
-        assert end[start >= 0].tolist() == alone[2][start >= 0].tolist()
-        assert data is alone[0] or data.tolist() == alone[0].tolist()
+        single = find(values, path)
+        assert start.tolist() == single[1].tolist()
+        assert end[start >= 0].tolist() == single[2][start >= 0].tolist()
+        assert data is single[0] or data.tolist() == single[0].tolist()
 
 
 @pytest.mark.parametrize(
-    ("path", "written"),
+    ("path", "json_name"),
     [
         ("a/b", r"a\/b"), ("a&b", r"a\u0026b"), ("<é>", r"\u003c\u00e9\u003e"), ("é/", r"\u00E9\/"), ('a"b', r"a\"b"),
         ("\\u00ab", r"\\u00ab"), ("a+b", r"a\u002Bb"), ("a'b", r"a\u0027b"), ("ab", r"\u0061b"), ("a\t", r"a\t"),
         ("😀é", r"\ud83d\ude00é"), ("", ""),
     ],
 )  # fmt: skip
-def test_a_name_is_found_as_writers_of_json_escape_it(path, written):
-    text = f'{{"{written}": 1, "x": 2}}'
+def test_a_name_is_found_as_writers_of_json_escape_it(path, json_name):
+    text = f'{{"{json_name}": 1, "x": 2}}'
     assert json.loads(text) == {path: 1, "x": 2}
     both = find_all(pa.array([text.encode()]), [Path([path]), Path(["x"])])
     assert [bytes(data[start[0] : end[0]]) for data, start, end in both] == [b"1", b"2"]
@@ -247,8 +247,8 @@ def test_strings_are_read_to_their_end_whatever_lies_where_in_a_word(special: st
     """Eight bytes are compared at once: the character is in each place of a word, and in the rest behind the last."""
     places = [(before, behind) for before in range(18) for behind in range(18)]
     raw = [f'{{"a":"{"x" * before}{special}{"y" * behind}","b":{before}}}'.encode() for before, behind in places]
-    meant = json.loads(f'"{special}"')
-    assert read("json:$.a", raw) == ["x" * before + meant + "y" * behind for before, behind in places]
+    character = json.loads(f'"{special}"')
+    assert read("json:$.a", raw) == ["x" * before + character + "y" * behind for before, behind in places]
     assert read("json:$.b::bigint", raw) == [before for before, _ in places]
 
 

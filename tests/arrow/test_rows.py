@@ -51,13 +51,13 @@ def test_an_interleaved_batch_of_many_chunks_stays_one_batch_in_order():
     builder = RowBuilder(pa.schema([("offset", pa.int64())]), {})
     events = pa.record_batch({"offset": list(range(10))})
     rows = [channel_row(ControlKind.IDLE, ("t", 0), 100 + at, "s") for at in (0, 5, 10)]
-    found = builder.interleave(events, rows, [0, 5, 10])
-    assert found.column(0).to_pylist() == [100, 0, 1, 2, 3, 4, 105, 5, 6, 7, 8, 9, 110]
+    batch = builder.interleave(events, rows, [0, 5, 10])
+    assert batch.column(0).to_pylist() == [100, 0, 1, 2, 3, 4, 105, 5, 6, 7, 8, 9, 110]
 
 
 def test_a_record_timestamp_that_no_timestamp_can_hold_is_null_and_never_wraps():
     nanoseconds = 1_731_000_000_000_000_000
-    found = timestamps(np.array([5, nanoseconds, -1, -nanoseconds, 2**63 - 1]), None).cast(pa.int64())
-    assert found.to_pylist() == [5_000, None, -1_000, None, None]
+    column = timestamps(np.array([5, nanoseconds, -1, -nanoseconds, 2**63 - 1]), None).cast(pa.int64())
+    assert column.to_pylist() == [5_000, None, -1_000, None, None]
     both = timestamps(np.array([5, nanoseconds, 7]), np.array([False, True, True]))
     assert both.cast(pa.int64()).to_pylist() == [None, None, 7_000]

@@ -37,11 +37,11 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_a_row_that_its_kind_does_not_allow_cannot_be_built(words):
+@pytest.mark.parametrize("fragment", REFUSED)
+def test_a_row_that_its_kind_does_not_allow_cannot_be_built(fragment):
     with pytest.raises(InputError) as refused:
-        control_row(**REFUSED[words])
-    assert words in str(refused.value)
+        control_row(**REFUSED[fragment])
+    assert fragment in str(refused.value)
 
 
 def test_rows_come_back_from_their_text():

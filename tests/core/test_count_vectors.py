@@ -17,8 +17,8 @@ def rows(*values, start=1):
     return [event(start + at, value) for at, value in enumerate(values)]
 
 
-def values(*told):
-    return [{"value": value} for value in told]
+def values(*numbers):
+    return [{"value": value} for value in numbers]
 
 
 def test_a_watermark_is_no_arrival_of_a_count_window():
@@ -30,51 +30,51 @@ def test_a_watermark_is_no_arrival_of_a_count_window():
 @pytest.mark.parametrize(("order", "sums"), [("event-time", (4, 5)), ("offset", (3, 6))])
 def test_a_count_window_counts_in_the_order_that_its_config_tells(order, sums):
     steps = [event(ts, value) for ts, value in ((1, 1), (19, 1), (29, 1), (39, 2), (10, 2), (50, 2), (51, 1))]
-    told = [*steps, watermark(55, *values(*sums))]
-    assert replayed("count.window", COUNT | {"order_by": order}, told, "exact") == MATCH
+    all_steps = [*steps, watermark(55, *values(*sums))]
+    assert replayed("count.window", COUNT | {"order_by": order}, all_steps, "exact") == MATCH
 
 
 def test_by_event_time_only_rows_that_the_watermark_has_passed_are_counted():
     steps = [event(ts) for ts in (1, 19, 29, 39, 49, 50)]
-    told = [*steps, watermark(45, *values(3)), watermark(55, *values(3))]
-    assert replayed("count.window", COUNT | {"order_by": "event-time"}, told, "exact") == MATCH
+    all_steps = [*steps, watermark(45, *values(3)), watermark(55, *values(3))]
+    assert replayed("count.window", COUNT | {"order_by": "event-time"}, all_steps, "exact") == MATCH
 
 
 def test_a_count_window_of_keys_counts_each_for_itself():
     steps = [event(1, 1, key="a"), event(2, 1, key="b"), event(3, 1, key="a"), event(4, 2, key="a")]
-    told = [*steps, watermark(55, {"key": "a", "value": 4})]
-    assert replayed("count.window", COUNT | {"keyed": True}, told, "exact") == MATCH
+    all_steps = [*steps, watermark(55, {"key": "a", "value": 4})]
+    assert replayed("count.window", COUNT | {"keyed": True}, all_steps, "exact") == MATCH
 
 
 def test_count_windows_that_overlap_begin_with_the_first_row():
     config = {"type": "count-hopping", "size": 4, "slide": 2, "agg": "sum", "order_by": "offset"}
-    told = [*rows(1, 2, 3, 4, 5, 6, 7), watermark(55, *values(10, 18))]
-    assert replayed("count.window", config, told, "exact") == MATCH
+    all_steps = [*rows(1, 2, 3, 4, 5, 6, 7), watermark(55, *values(10, 18))]
+    assert replayed("count.window", config, all_steps, "exact") == MATCH
 
 
 def test_two_count_windows_of_one_stream_count_for_themselves():
     windows = [{"name": str(size), "type": "count-tumbling", "size": size} for size in (3, 5)]
     steps = [event(ts, value) for ts, value in ((1, 1), (19, 1), (29, 1), (39, 2), (41, 1), (10, 2))]
-    told = [{"value": 4, "name": "3"}, {"value": 4, "name": "3"}, {"value": 7, "name": "5"}]
+    results = [{"value": 4, "name": "3"}, {"value": 4, "name": "3"}, {"value": 7, "name": "5"}]
     config = {"windows": windows, "agg": "sum", "order_by": "event-time"}
-    assert replayed("count.window", config, [*steps, watermark(55, *told)]) == MATCH
-    assert replayed("count.window", config, [*steps, watermark(55, *told[1:])]).outcome is Outcome.FAIL
+    assert replayed("count.window", config, [*steps, watermark(55, *results)]) == MATCH
+    assert replayed("count.window", config, [*steps, watermark(55, *results[1:])]).outcome is Outcome.FAIL
 
 
 def test_the_end_of_the_input_shows_a_count_window_that_is_not_full():
-    told = [*rows(1, 1, 1, 5), {"do": "end", "out": values(3, 5)}]
-    assert replayed("count.window", COUNT, told, "exact") == MATCH
+    all_steps = [*rows(1, 1, 1, 5), {"do": "end", "out": values(3, 5)}]
+    assert replayed("count.window", COUNT, all_steps, "exact") == MATCH
 
 
 @pytest.mark.parametrize(("aggregate", "value"), [("max", 5), ("avg", 3), ("mean", 3), ("list", [1, 3, 5])])
 def test_the_highest_the_mean_and_the_list_are_aggregates_of_all_families(aggregate, value):
     steps = [event(1, 1), event(2, 3), event(3, 5)]
-    told = [*steps, watermark(55, {"value": value})]
-    assert replayed("count.window", COUNT | {"agg": aggregate}, told, "exact") == MATCH
+    all_steps = [*steps, watermark(55, {"value": value})]
+    assert replayed("count.window", COUNT | {"agg": aggregate}, all_steps, "exact") == MATCH
     session = {"gap": 10, "agg": aggregate}
-    assert replayed("session.stream", session, told, "exact") == MATCH
+    assert replayed("session.stream", session, all_steps, "exact") == MATCH
     window = {"type": "hopping", "size": 50, "slide": 50, "agg": aggregate}
-    assert replayed("jet.sliding", window, told, "exact") == MATCH
+    assert replayed("jet.sliding", window, all_steps, "exact") == MATCH
 
 
 @pytest.mark.parametrize(
@@ -83,12 +83,14 @@ def test_the_highest_the_mean_and_the_list_are_aggregates_of_all_families(aggreg
 )
 def test_a_session_that_ends_at_the_watermark_may_close_one_watermark_elsewhere(touch, close_when, first, then):
     config = {"gap": 10, "touch": touch, "agg": "count", "close_when": close_when}
-    told = [[{"start": start, "end": end, "key": "k", "value": 1} for start, end in found] for found in (first, then)]
-    steps = [event(0, key="k"), watermark(10, *told[0]), watermark(11, *told[1])]
+    results_by_step = [
+        [{"start": start, "end": end, "key": "k", "value": 1} for start, end in bounds] for bounds in (first, then)
+    ]
+    steps = [event(0, key="k"), watermark(10, *results_by_step[0]), watermark(11, *results_by_step[1])]
     assert replayed("jet.session", config, steps, "exact") == otherwise(decided.CLOSES, 1)
     wrong = [event(0, key="k"), watermark(10), watermark(11)]
     assert replayed("jet.session", config, wrong, "exact").outcome is Outcome.FAIL
-    for one in (*told[0], *told[1]):
+    for one in (*results_by_step[0], *results_by_step[1]):
         one["value"] = 2
     assert replayed("jet.session", config, steps, "exact").outcome is Outcome.FAIL
 

@@ -55,13 +55,13 @@ states = st.builds(
 KEY, PLACE = bytes(range(KEY_BYTES)), "group t-0 55 settings"
 
 
-def encoded(of_keys: dict[int, AxisState], snapshot_id: int = 7, counted: Counts = Counts()) -> str:  # noqa: B008
-    return encode_committed(CommittedState(snapshot_id, counted, of_keys), KEY, PLACE)
+def encoded(of_keys: dict[int, AxisState], snapshot_id: int = 7, seen_counts: Counts = Counts()) -> str:  # noqa: B008
+    return encode_committed(CommittedState(snapshot_id, seen_counts, of_keys), KEY, PLACE)
 
 
 @given(st.integers(0, 2**62), counts, axes, keys, st.text())
-def test_a_committed_state_comes_back_as_it_was(snapshot_id, counted, of_keys, key, place):
-    state = CommittedState(snapshot_id, counted, of_keys)
+def test_a_committed_state_comes_back_as_it_was(snapshot_id, event_counts, of_keys, key, place):
+    state = CommittedState(snapshot_id, event_counts, of_keys)
     text = encode_committed(state, key, place)
     assert text.isascii()
     assert decode_committed(text, key, place) == state
@@ -158,7 +158,7 @@ def test_counts_that_are_rare_cost_a_version_each_and_no_body_passes_for_one_of_
         Counts(1, 2, 3, bad_values=((2, 70), (7, 1))),
         Counts(bad_values=((9, 1),)),
     )
-    texts = [encoded(axes, counted=counts) for counts in several]
+    texts = [encoded(axes, seen_counts=counts) for counts in several]
     assert [text[:9] for text in texts] == ["keyedwm3:", "keyedwm4:", "keyedwm5:", "keyedwm5:"]
     assert tuple(decode_committed(text, KEY, PLACE).counts for text in texts) == several
     for metadata, other in ((texts[0], "4"), (texts[1], "3"), (texts[1], "5"), (texts[2], "4")):
@@ -168,8 +168,8 @@ def test_counts_that_are_rare_cost_a_version_each_and_no_body_passes_for_one_of_
 
 def test_the_code_behind_a_state_is_the_hmac_of_its_place_and_body():
     raw = base64.b64decode(encode_committed(CommittedState(3, Counts(), {}), KEY, PLACE).partition(":")[2])
-    told = f"{len(PLACE.encode())}:{PLACE}".encode() + raw[:-16]
-    assert raw[-16:] == hmac.digest(KEY, told, "sha256")[:16]
+    message = f"{len(PLACE.encode())}:{PLACE}".encode() + raw[:-16]
+    assert raw[-16:] == hmac.digest(KEY, message, "sha256")[:16]
 
 
 def test_a_state_key_has_32_bytes():
@@ -213,11 +213,11 @@ def test_foreign_cut_or_newer_channel_state_is_refused():
 
 
 def test_channel_state_of_version_1_is_read():
-    written = (
+    encoded_state = (
         "a3dtYwF4ATWOwQrCMAyGU8GTbxGvFeq62dnX8Dh6mFvRYdeOrR7GGF59Y4+aof7wQ/KR/MkTACasrqX31g2oJccqtG3wqCe0bROjrVEXheCZMRyv"
         "zRBDPxKhpqmdPXXWOdSxv1sCFx/6ZT7lGEP33+OF5MckkVIlQh7yLFUqy4UyZuZ4syNdpXhp5g39Uu4EeQ/nrWKwYsDWBBe93l8BsF/1+ADrTTvj"
     )
-    assert decode_channels(base64.b64decode(written)) == CoalescerState(
+    assert decode_channels(base64.b64decode(encoded_state)) == CoalescerState(
         {"a-0": (Status.IDLE, {0: 5}), "a-1": (Status.ACTIVE, {}), "b#7": (Status.DONE, {0: -9, 3: MAX_MS})},
         CommonState(emitted={0: 5}, top={0: 5, 3: MAX_MS}, idle_spell=True, ignored=4),
     )
@@ -236,9 +236,9 @@ def test_a_channel_costs_the_bytes_of_its_watermark_alone():
 @given(st.sets(st.text(max_size=3) | st.integers(0, 10**11).map("t-{}".format) | st.integers(0, 20).map("t#{}".format)))
 def test_packed_names_come_back_in_one_order(names):
     packed = json.loads(json.dumps(pack_names(names)))
-    found = unpack_names(packed, len(names))
-    assert (set(found), len(found)) == (names, len(names))
-    assert pack_names(reversed(found)) == packed
+    unpacked = unpack_names(packed, len(names))
+    assert (set(unpacked), len(unpacked)) == (names, len(names))
+    assert pack_names(reversed(unpacked)) == packed
 
 
 @pytest.mark.parametrize("packed", [[["t-", [0, 3]]], [["t-", [0, 10**12]]], [["t-", [0, -1]]], [["t-", []]], [5]])

@@ -36,7 +36,7 @@ def jet():
         yield running
 
 
-def ours(output) -> list[tuple]:
+def as_tuples(output) -> list[tuple]:
     return [("idle",) if isinstance(item, IdleMarker) else ("wm", item.key, item.time_ms) for item in output]
 
 
@@ -75,7 +75,7 @@ def plain_answers(jet: Hazelcast, seed: int) -> tuple[list, list]:
     channels = Channels(rng, fewest=2)
     coalescer, peer = SingleSteps(), jet.coalescer(channels.count)
     coalescer.step([ChannelAdded(name) for name in channels.names], 0)
-    got, expected = [], []
+    answers, expected = [], []
     done = set()
     for _ in range(rng.randint(4, 18)):
         number = rng.randrange(channels.count)
@@ -84,26 +84,26 @@ def plain_answers(jet: Hazelcast, seed: int) -> tuple[list, list]:
             continue  # on a finished queue: an event is a known accident, a second end only an assertion
         if op == "wm":
             time_ms = channels.next_ms(number)
-            got.append(guarded(lambda: ours(coalescer.watermark(name, 0, time_ms))))  # noqa: B023
-            told = jet_guarded(lambda: [peer.observeWm(number, time_ms)])  # noqa: B023
+            answers.append(guarded(lambda: as_tuples(coalescer.watermark(name, 0, time_ms))))  # noqa: B023
+            peer_answers = jet_guarded(lambda: [peer.observeWm(number, time_ms)])  # noqa: B023
         elif op == "event":
-            got.append(ours(coalescer.event(name)))
+            answers.append(as_tuples(coalescer.event(name)))
             peer.observeEvent(number)
-            told = []
+            peer_answers = []
         else:
-            got.append(guarded(lambda: ours(coalescer.idle(name) if op == "idle" else coalescer.done(name))))  # noqa: B023
-            told = jet_guarded(
+            answers.append(guarded(lambda: as_tuples(coalescer.idle(name) if op == "idle" else coalescer.done(name))))  # noqa: B023
+            peer_answers = jet_guarded(
                 lambda: [peer.observeWm(number, IDLE) if op == "idle" else peer.queueDone(number)]  # noqa: B023
             )
             done.update([number] if op == "done" else [])
-        expected.append(told if told == AGREED_ERROR else plain(peer, told))
-        if AGREED_ERROR in (got[-1], expected[-1]):
+        expected.append(peer_answers if peer_answers == AGREED_ERROR else plain(peer, peer_answers))
+        if AGREED_ERROR in (answers[-1], expected[-1]):
             break
-    return expected, got
+    return expected, answers
 
 
-def plain(peer: object, told: list[int]) -> list[tuple]:
-    items = [("idle",) if time_ms == IDLE else ("wm", 0, time_ms) for time_ms in told if time_ms != NONE]
+def plain(peer: object, times_ms: list[int]) -> list[tuple]:
+    items = [("idle",) if time_ms == IDLE else ("wm", 0, time_ms) for time_ms in times_ms if time_ms != NONE]
     return [*items, *([("idle",)] if peer.idleMessagePending() else [])]
 
 
@@ -112,14 +112,14 @@ def keyed_answers(jet: Hazelcast, seed: int) -> tuple[list, list]:
     channels = Channels(rng, fewest=2)
     coalescer, peer = SingleSteps(), jet.keyed_coalescer(channels.count)
     coalescer.step([ChannelAdded(name) for name in channels.names], 0)
-    got, expected = [], []
+    answers, expected = [], []
 
     def live(status):
         return [n for n, name in enumerate(channels.names) if coalescer.status(name) is status]
 
     def event(number):
         peer.observeEvent(number)
-        got.append(ours(coalescer.event(channels.names[number])))
+        answers.append(as_tuples(coalescer.event(channels.names[number])))
         expected.append([])
 
     for _ in range(rng.randint(4, 16)):
@@ -133,24 +133,24 @@ def keyed_answers(jet: Hazelcast, seed: int) -> tuple[list, list]:
             event(number)  # Jet wakes a queue for one key only when a watermark does it
         if op == "wm":
             key, time_ms = rng.choice([0, 0, 1, -3]), channels.next_ms(number)
-            got.append(guarded(lambda: ours(coalescer.watermark(name, key, time_ms))))  # noqa: B023
-            told = jet_guarded(lambda: keyed(peer.observeWm(number, jet.watermark(time_ms, key))))  # noqa: B023
+            answers.append(guarded(lambda: as_tuples(coalescer.watermark(name, key, time_ms))))  # noqa: B023
+            peer_answers = jet_guarded(lambda: keyed(peer.observeWm(number, jet.watermark(time_ms, key))))  # noqa: B023
         elif op == "idle":
-            got.append(ours(coalescer.idle(name)))
-            told = keyed(peer.observeWm(number, jet.watermark(IDLE)))
+            answers.append(as_tuples(coalescer.idle(name)))
+            peer_answers = keyed(peer.observeWm(number, jet.watermark(IDLE)))
         elif op == "done" and (len(active) > 1 or not idle):
-            got.append(ours(coalescer.done(name)))
-            told = keyed(peer.queueDone(number))
+            answers.append(as_tuples(coalescer.done(name)))
+            peer_answers = keyed(peer.queueDone(number))
         else:
             continue
-        expected.append(told)
-        if AGREED_ERROR in (got[-1], told):
+        expected.append(peer_answers)
+        if AGREED_ERROR in (answers[-1], peer_answers):
             break
-    return expected, got
+    return expected, answers
 
 
-def keyed(told: object) -> list[tuple]:
-    items = [(one.timestamp(), one.key()) for one in told]
+def keyed(watermarks: object) -> list[tuple]:
+    items = [(one.timestamp(), one.key()) for one in watermarks]
     marks = sorted(("wm", key, time_ms) for time_ms, key in items if time_ms != IDLE)
     return [*marks, *(("idle",) for time_ms, _ in items if time_ms == IDLE)]
 
@@ -164,18 +164,18 @@ def mapper_answers(jet: Hazelcast, seed: int) -> tuple[list, list]:
     mapper = Mapper(MapperConfig(FixedLag(lag_ms), ThrottleByFrame(frame_ms, offset_ms), Idleness(timeout_ms or None)))
     names = [f"c-{number}" for number in range(count_)]
     mapper.add(names, 0)
-    got, expected, now_ms, at_ms = [], [], 0, rng.randint(-9, 9)
+    answers, expected, now_ms, at_ms = [], [], 0, rng.randint(-9, 9)
     for _ in range(rng.randint(4, 14)):
         now_ms += rng.choice([0, 1, 1, 3, 5])
         if rng.random() < 0.3:
-            got.append(ours(mapper.tick(now_ms)))
+            answers.append(as_tuples(mapper.tick(now_ms)))
             output = peer.flatMapEvent(jet.long(now_ms * 1_000_000), None, 0, jet.long(NONE))
         else:
             number, at_ms = rng.randrange(count_), at_ms + rng.choice([-3, 0, 1, 2, 5])
-            got.append([*ours(mapper.event(names[number], at_ms, now_ms)), ("event",)])
+            answers.append([*as_tuples(mapper.event(names[number], at_ms, now_ms)), ("event",)])
             output = peer.flatMapEvent(jet.long(now_ms * 1_000_000), "event", number, jet.long(at_ms))
         expected.append(mapped(output))
-    return expected, got
+    return expected, answers
 
 
 def mapped(output: object) -> list[tuple]:
@@ -206,9 +206,9 @@ def frame_answers(jet: Hazelcast, seed: int) -> tuple[list, list]:
     ids=["coalescer", "keyed-coalescer", "mapper", "frames"],
 )
 def test_random_sequences_are_answered_as_by_hazelcast(jet, seed, answers, sequences):
-    moved = 0
+    answered_count = 0
     for number in range(times(sequences)):
-        expected, got = answers(jet, seed * 1_000_003 + number)
-        assert got == expected, f"{answers.__name__}, KEYEDWM_SEED={seed}, sequence {number}"
-        moved += any(expected)
-    assert moved > times(sequences) // 3, "the sequences say too little"
+        expected, actual = answers(jet, seed * 1_000_003 + number)
+        assert actual == expected, f"{answers.__name__}, KEYEDWM_SEED={seed}, sequence {number}"
+        answered_count += any(expected)
+    assert answered_count > times(sequences) // 3, "the sequences say too little"

@@ -60,19 +60,19 @@ def rejected(offset: int) -> dict:
 
 def wrong_ones(steps: Sequence[Mapping]) -> list[list[dict]]:
     """The steps with one step's outputs left out, and with an output moved to the step before."""
-    made = []
+    variants = []
     for index, step in enumerate(steps):
         if step["out"]:
             without = copy.deepcopy(list(steps))
             without[index]["out"] = []
-            made.append(copy.deepcopy(without))
+            variants.append(copy.deepcopy(without))
             if index:
                 without[index - 1]["out"] = [*without[index - 1]["out"], *step["out"]]
-                made.append(without)
-    return made
+                variants.append(without)
+    return variants
 
 
-TOLD = {
+VECTORS = {
     "full before the beat": (
         {**ONE_SIDE, "early": "every 10000 ms of wall clock"},
         [message(1, 1_000), message(2, 12_000, new(0, 1), wall=2_000), tick(10_000, new(10_000, 2))]),
@@ -134,7 +134,7 @@ TOLD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("config", "steps"), TOLD.values(), ids=TOLD)
+@pytest.mark.parametrize(("config", "steps"), VECTORS.values(), ids=VECTORS)
 def test_a_join_answers_as_the_words_say_and_at_no_other_step(config, steps):
     assert played(config, *steps) == Verdict(MATCH)
     wrong = wrong_ones(steps)
@@ -156,9 +156,9 @@ def test_a_wrong_window_message_or_replay_fails():
 def test_rows_of_a_step_are_compared_in_order_where_the_vector_says_so(order_):
     rows = [pair(1, 5, 7), pair(1, 5, 8)]
     vector = {"id": "x", "family": "seed.join", "config": {**PAIRS, "emit": "every 10 s"}, "compare": {"order": order_}}
-    for out, wanted in ((rows, MATCH), (rows[::-1], {"exact": FAIL, "any": MATCH}[order_]), ([rows[0]] * 2, FAIL)):
+    for out, outcome in ((rows, MATCH), (rows[::-1], {"exact": FAIL, "any": MATCH}[order_]), ([rows[0]] * 2, FAIL)):
         steps = [order(1, 1, 0, 5), shipment(9, 1, 0, 7), shipment(10, 1, 1, 8), tick(10_000, *out)]
-        assert replay({**vector, "steps": steps}).outcome is wanted
+        assert replay({**vector, "steps": steps}).outcome is outcome
 
 
 def test_a_message_before_the_first_window_is_taken_otherwise_and_nothing_else_is():
@@ -206,8 +206,8 @@ def rows_of(
     *rows: Sequence, left: Sequence = ([0, 1],), right: Sequence = ([1_000, 2], [2_000, 3]), **more: Any
 ) -> Verdict:
     config = {"window": {"type": "session", "gap": 10_000}, "sides": 2, **more}
-    told = [row if isinstance(row, dict) else {"row": row} for row in rows]
-    steps = [{"do": "inputs", "left": left, "right": right, "out": []}, {"do": "end", "out": told}]
+    expected_rows = [row if isinstance(row, dict) else {"row": row} for row in rows]
+    steps = [{"do": "inputs", "left": left, "right": right, "out": []}, {"do": "end", "out": expected_rows}]
     return replay({"id": "x", "family": "join.window.rows", "config": config, "steps": steps})
 
 
@@ -241,8 +241,8 @@ def test_without_a_mode_the_last_of_each_side_come_when_the_session_is_over():
 @pytest.mark.parametrize("insert", ["first", "last", "product"])
 def test_a_side_that_has_nothing_is_empty_in_rows_at_the_end_and_gives_none_when_both_are_needed(insert, emit):
     mode = {"left": [[0, 1], [30_000, 5]], "right": [[1_000, 2]], "insert_mode": insert, "emit_mode": emit}
-    alone = [[5, None]] if emit == "final" else []
-    assert rows_of([1, 2], *alone, **mode).outcome is MATCH
+    side_rows = [[5, None]] if emit == "final" else []
+    assert rows_of([1, 2], *side_rows, **mode).outcome is MATCH
     assert rows_of([1, 2], [None, 5], **mode).outcome is FAIL
 
 
@@ -251,8 +251,8 @@ def test_messages_may_be_steps_and_rows_at_the_end_are_not_there_before():
     vector = {"id": "x", "family": "join.window.rows", "config": {"window": {"gap": 10_000}}}
     end = {"do": "end", "out": [{"row": [1, 2]}]}
     assert replay({**vector, "steps": [*steps, end]}).outcome is MATCH
-    moved = [steps[0], {**steps[1], "out": end["out"]}, {"do": "end", "out": []}]
-    assert replay({**vector, "steps": moved}).outcome is FAIL
+    early_end = [steps[0], {**steps[1], "out": end["out"]}, {"do": "end", "out": []}]
+    assert replay({**vector, "steps": early_end}).outcome is FAIL
     running = {**vector["config"], "emit_mode": "running"}
     assert replay({**vector, "config": running, "steps": steps}).outcome is FAIL  # they are given, also without an end
 
@@ -278,7 +278,7 @@ def test_windows_of_time_have_one_row_each_and_all_their_pairs_at_once():
 
 
 def test_three_sides_and_rows_with_each_message_of_other_windows_have_no_counterpart():
-    for told in ({"sides": 3}, {**TUMBLING, "emit_mode": "running"}):
-        verdict = rows_of([1, 2], **told)
+    for options in ({"sides": 3}, {**TUMBLING, "emit_mode": "running"}):
+        verdict = rows_of([1, 2], **options)
         assert verdict.outcome is OTHERWISE
         assert "no counterpart" in verdict.reason

@@ -42,7 +42,7 @@ class Brute:
 
     def __init__(self, retention_ms):
         self.retention_ms = retention_ms
-        self.channels, self.tops, self.sent, self.spell, self.past = {}, {}, {}, False, []
+        self.channels, self.tops, self.emitted, self.spell, self.past = {}, {}, {}, False, []
 
     def step(self, some, now_ms):
         for change in some:
@@ -52,9 +52,9 @@ class Brute:
         flush = not active and not self.spell
         output = []
         for key in sorted(self.tops):
-            for value in [self.tops[key]] if flush else self.told(key, active, now_ms):
-                if value > self.sent.get(key, -(10**9)):
-                    self.sent[key] = value
+            for value in [self.tops[key]] if flush else self.next_watermark(key, active, now_ms):
+                if value > self.emitted.get(key, -(10**9)):
+                    self.emitted[key] = value
                     output.append(Watermark(key, value))
         if flush:
             self.spell = True
@@ -62,13 +62,13 @@ class Brute:
                 output.append(IdleMarker())
         return output
 
-    def told(self, key, active, now_ms):
-        told = []
+    def next_watermark(self, key, active, now_ms):
+        values = []
         if active and all(key in marks for marks in active):
-            told.append(min(marks[key] for marks in active))
+            values.append(min(marks[key] for marks in active))
         if active and self.retention_ms is not None:
-            told += [tops[key] for at, tops in self.past if at <= now_ms - self.retention_ms and key in tops][-1:]
-        return told
+            values += [tops[key] for at, tops in self.past if at <= now_ms - self.retention_ms and key in tops][-1:]
+        return values
 
     def apply(self, change):
         kind, name = type(change), change.channel
@@ -99,7 +99,7 @@ def legal(coalescer, change):
 def played(sequence, retention_ms, *, restore=False, encode=False):
     """Answers, final state, and the legal part of the sequence."""
     it = SingleSteps(retention_ms=retention_ms, **OPTIONS)
-    now_ms, answers, kept = 0, [], []
+    now_ms, answers, fine_steps = 0, [], []
     for pause_ms, some in sequence:
         now_ms += pause_ms
         probe = SingleSteps.restore(it.snapshot(), retention_ms=retention_ms, **OPTIONS)
@@ -109,20 +109,20 @@ def played(sequence, retention_ms, *, restore=False, encode=False):
                 fine.append(change)
                 probe.step([change], now_ms)
         answers.append(it.step(fine, now_ms))
-        kept.append((now_ms, fine))
+        fine_steps.append((now_ms, fine))
         if restore:
             state = it.snapshot()
             state = decode_channels(encode_channels(state)) if encode else state
             it = SingleSteps.restore(state, retention_ms=retention_ms, **OPTIONS)
-    return answers, it.snapshot(), kept
+    return answers, it.snapshot(), fine_steps
 
 
 @given(sequences, retentions)
 @settings(max_examples=times(50))
 def test_the_coalescer_does_what_the_rules_say_worked_out_from_the_whole_past(sequence, retention_ms):
-    answers, _, kept = played(sequence, retention_ms)
+    answers, _, fine_steps = played(sequence, retention_ms)
     brute = Brute(retention_ms)
-    assert answers == [brute.step(some, now_ms) for now_ms, some in kept]
+    assert answers == [brute.step(some, now_ms) for now_ms, some in fine_steps]
 
 
 @given(sequences, retentions)
@@ -136,8 +136,8 @@ def test_the_output_of_every_key_strictly_increases(sequence, retention_ms):
 @given(sequences)
 def test_the_output_is_never_above_the_lowest_active_channel(sequence):
     it = SingleSteps(**OPTIONS)
-    for _, kept in played(sequence, None)[2]:
-        for output in it.step(kept, 0):
+    for _, fine_step in played(sequence, None)[2]:
+        for output in it.step(fine_step, 0):
             if isinstance(output, Watermark):
                 active = [marks for status, marks in it.snapshot().channels.values() if status is Status.ACTIVE]
                 assert all(output.time_ms <= marks[output.key] for marks in active)
@@ -229,7 +229,7 @@ def test_cutting_watermarks_into_steps_any_way_ends_in_the_same_state(pairs, cut
         it.step([ChannelAdded(name) for name in NAMES], 0)
     advances = [WatermarkAdvanced(name, 0, time_ms) for name, time_ms in pairs]
     whole.step(advances, 0)
-    edges = [0, *sorted(cut for cut in cuts if cut < len(advances)), len(advances)]
+    edges = [0, *sorted(split_at for split_at in cuts if split_at < len(advances)), len(advances)]
     for start, end in pairwise(edges):
         parts.step(advances[start:end], 0)
     assert parts.snapshot() == whole.snapshot()

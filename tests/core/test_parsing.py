@@ -24,8 +24,8 @@ def test_bytes_are_read_whole_or_not_at_all():
         "3 bytes follow its compressed ones": (packed + b"abc", 1_000),
         "its compressed bytes are changed": (b"x" + packed, 1_000),
     }
-    for words, (data, most) in refused.items():
-        with pytest.raises(ValueError, match=words):
+    for sentence, (data, most) in refused.items():
+        with pytest.raises(ValueError, match=sentence):
             inflated(data, most)
 
 

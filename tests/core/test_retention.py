@@ -29,10 +29,10 @@ def test_a_history_never_knows_a_value_early_and_few_points_exactly(moves, behin
         now_ms, value = now_ms + later, value + higher
         points.append((now_ms, value))
         history.note(now_ms, value)
-        found, wanted = History(history.points()).known_at(now_ms - behind_ms), exact(points, now_ms - behind_ms)
-        assert found is None or found <= wanted
+        known, expected = History(history.points()).known_at(now_ms - behind_ms), exact(points, now_ms - behind_ms)
+        assert known is None or known <= expected
         if len(points) <= MOST_POINTS:
-            assert found == wanted
+            assert known == expected
         assert len(history.points()) <= MOST_POINTS
 
 

@@ -193,11 +193,11 @@ def axis_run(config, run, restore_each=False):
 @settings(max_examples=times(60))
 def test_what_an_axis_sends_strictly_increases_and_never_makes_the_observed_event_late(policy, throttle, run):
     answers, state = axis_run(AxisConfig(0, policy, throttle), run)
-    sent = [watermark_ms for _, _, watermark_ms in answers if watermark_ms is not None]
-    assert sent == sorted(set(sent))
-    assert state.emitted_ms == (sent[-1] if sent else None)
-    for what, _, watermark_ms in answers:
-        assert what == "end" or not is_late(what, watermark_ms)
+    watermarks_ms = [watermark_ms for _, _, watermark_ms in answers if watermark_ms is not None]
+    assert watermarks_ms == sorted(set(watermarks_ms))
+    assert state.emitted_ms == (watermarks_ms[-1] if watermarks_ms else None)
+    for event_ms, _, watermark_ms in answers:
+        assert event_ms == "end" or not is_late(event_ms, watermark_ms)
 
 
 @given(policies, throttles, runs)
@@ -209,7 +209,7 @@ def test_a_restored_axis_goes_on_as_if_nothing_happened(policy, throttle, run):
 
 @given(policies, st.lists(st.integers(-15, 30), max_size=12), st.integers(0, 12), st.integers(0, 9))
 @settings(max_examples=times(60))
-def test_the_states_of_consecutive_ranges_concatenate_to_the_state_of_the_whole(policy, events, cut, now_ms):
+def test_the_states_of_consecutive_ranges_concatenate_to_the_state_of_the_whole(policy, events, split_at, now_ms):
     config = AxisConfig(0, policy, ThrottleByBatch())
     before = Axis(config)
     before.observe(4, -5)
@@ -219,9 +219,9 @@ def test_the_states_of_consecutive_ranges_concatenate_to_the_state_of_the_whole(
     for event_ms in events:
         whole.observe(event_ms, now_ms)
     first = Axis(config, start)
-    for event_ms in events[:cut]:
+    for event_ms in events[:split_at]:
         first.observe(event_ms, now_ms)
-    for event_ms in events[cut:]:
+    for event_ms in events[split_at:]:
         split.observe(event_ms, now_ms)
     joined = Axis(config, concatenate(config, first.state(), split.state()))
     assert joined.end(now_ms) == whole.end(now_ms)

@@ -12,7 +12,7 @@ from conformance.verdict import Outcome, Verdict
 from conformance.windows import replay
 
 TIME = {"unit": "time", "size": 10_000, "advance": 10_000, "agg": "sum", "late": "every message at once"}
-PUT = [(1, 100, "x"), (2, 90, "y"), (3, 100, "y"), (4, 110, "x"), (5, 120, "x")]
+MESSAGES = [(1, 100, "x"), (2, 90, "y"), (3, 100, "y"), (4, 110, "x"), (5, 120, "x")]
 
 
 def message(offset: int, time: int, *out: Mapping, value: int = 1, wall: int | None = None, **more: Any) -> dict:
@@ -33,11 +33,11 @@ def outcome(*steps: dict, **config: Any) -> Outcome:
 
 
 def test_results_stay_until_they_are_flushed_and_asked_twice_say_the_same():
-    shown = [pane(0, 1)]
+    panes = [pane(0, 1)]
     steps = [
         message(1, 1_000),
         message(2, 11_000, value=2),
-        *({"do": "get_result", "out": shown} for _ in range(2)),
+        *({"do": "get_result", "out": panes} for _ in range(2)),
         {"do": "flush", "out": []},
         {"do": "get_result", "out": []},
         message(3, 2_000, value=4),
@@ -48,8 +48,8 @@ def test_results_stay_until_they_are_flushed_and_asked_twice_say_the_same():
     assert outcome(*wrong, family="seed.standalone") is Outcome.FAIL
 
 
-@pytest.mark.parametrize("words", ["default", "default (10 s)", "batch 10 seconds", "every 10000 ms", None])
-def test_late_messages_are_collected_for_ten_seconds_unless_the_words_say_otherwise(words):
+@pytest.mark.parametrize("late_option", ["default", "default (10 s)", "batch 10 seconds", "every 10000 ms", None])
+def test_late_messages_are_collected_for_ten_seconds_unless_the_words_say_otherwise(late_option):
     steps = [
         message(1, 1_000),
         message(2, 11_000, pane(0, 1)),
@@ -57,8 +57,8 @@ def test_late_messages_are_collected_for_ten_seconds_unless_the_words_say_otherw
         {"do": "timeout", "wall": 21_999, "out": []},
         message(4, 12_000, pane(0, 2), wall=22_000),
     ]
-    config = {**TIME, "late": words}
-    if words is None:
+    config = {**TIME, "late": late_option}
+    if late_option is None:
         del config["late"]
     vector = {"id": "x", "family": "seed.aggregate", "config": config, "steps": steps}
     assert replay(vector).outcome is Outcome.MATCH
@@ -69,8 +69,8 @@ def test_late_messages_are_collected_for_ten_seconds_unless_the_words_say_otherw
 def test_retention_reaches_back_from_the_start_of_the_current_window():
     """1.5.5 of the design: what begins before the current start less the retention is gone."""
     steps = [message(1, 1_000), message(2, 30_500, pane(0, 1))]
-    kept, gone = message(4, 10_000, pane(10_000, 1)), message(3, 9_999, {"error_topic": 3})
-    assert outcome(*steps, gone, kept, retention_time=25_000) is Outcome.MATCH
+    retained_message, expired_message = message(4, 10_000, pane(10_000, 1)), message(3, 9_999, {"error_topic": 3})
+    assert outcome(*steps, expired_message, retained_message, retention_time=25_000) is Outcome.MATCH
     assert outcome(*steps, message(3, 9_999, pane(0, 2)), retention_time=25_000) is Outcome.FAIL
 
 
@@ -173,8 +173,8 @@ def test_partitions_have_offsets_of_their_own_and_keys_results():
 
 
 def session(offset: int, key: str, time: int, *out: list) -> dict:
-    told = [{"window": window, "result": result} for window, result in out]
-    return {"do": "add_message", "session_key": key, "offset": offset, "time": time, "out": told}
+    results = [{"window": window, "result": result} for window, result in out]
+    return {"do": "add_message", "session_key": key, "offset": offset, "time": time, "out": results}
 
 
 def sessions(*steps: dict, **config: Any) -> Outcome:
@@ -203,8 +203,8 @@ def test_a_session_of_rows_begins_at_an_offset_and_ends_by_those_of_other_keys()
 
 
 def case(keys: list, **more: Any) -> dict:
-    put = [{"offset": offset, "time": time, "flds": flds, "session_key": flds} for offset, time, flds in PUT]
-    return {"put": put, "keys": keys, **more}
+    messages = [{"offset": offset, "time": time, "flds": flds, "session_key": flds} for offset, time, flds in MESSAGES]
+    return {"put": messages, "keys": keys, **more}
 
 
 def scanned(layout: str, *cases: dict) -> Outcome:
@@ -224,10 +224,10 @@ def test_messages_of_one_value_are_scanned_by_a_prefix(name):
 
 
 def test_a_value_between_time_and_offset_changes_the_order_alone():
-    found = case([[90, "y", 2], [100, "x", 1], [100, "y", 3]], scan={"start": [90, "", 0], "end": [100, "y", 9]})
-    assert scanned("<timestamp>_<equal_flds>_<offset>", found) is Outcome.OTHERWISE
-    found["keys"][0] = [90, "y", 3]
-    assert scanned("<timestamp>_<equal_flds>_<offset>", found) is Outcome.FAIL
+    range_scan = case([[90, "y", 2], [100, "x", 1], [100, "y", 3]], scan={"start": [90, "", 0], "end": [100, "y", 9]})
+    assert scanned("<timestamp>_<equal_flds>_<offset>", range_scan) is Outcome.OTHERWISE
+    range_scan["keys"][0] = [90, "y", 3]
+    assert scanned("<timestamp>_<equal_flds>_<offset>", range_scan) is Outcome.FAIL
 
 
 def test_all_messages_may_expire():

@@ -50,7 +50,7 @@ def test_a_list_ends_with_how_many_more_there_are():
 
 
 @pytest.mark.parametrize(
-    ("name", "known", "meant"),
+    ("name", "known", "nearest_name"),
     [
         ("confluent-avro", ["avro-confluent", "json-confluent", "protobuf-confluent"], "avro-confluent"),
         ("lagWatermark", ["watermarkDelay", "watermarkLag"], "watermarkLag"),
@@ -59,5 +59,5 @@ def test_a_list_ends_with_how_many_more_there_are():
         ("x", ["avro-confluent"], None),
     ],
 )
-def test_the_nearest_name_has_the_same_words_in_another_order_or_else_similar_letters(name, known, meant):
-    assert nearest(name, known) == meant
+def test_the_nearest_name_has_the_same_words_in_another_order_or_else_similar_letters(name, known, nearest_name):
+    assert nearest(name, known) == nearest_name

@@ -27,13 +27,13 @@ def test_a_time_after_the_first_element_may_be_told_in_words():
     assert read.parts == (Trigger("repeat", parts=(Trigger("since_first", 5),)), Trigger("watermark"))
 
 
-@pytest.mark.parametrize("words", ["count(", "count(2))", "any(,)", "when it pleases, or not!"])
-def test_words_that_are_no_trigger_are_one_of_that_name(words):
-    assert read_trigger(words) == Trigger(words)
+@pytest.mark.parametrize("text", ["count(", "count(2))", "any(,)", "when it pleases, or not!"])
+def test_words_that_are_no_trigger_are_one_of_that_name(text):
+    assert read_trigger(text) == Trigger(text)
 
 
 @pytest.mark.parametrize(
-    ("words", "panes"),
+    ("text", "panes"),
     [
         ("default", Panes()),
         ("watermark", Panes(is_done=True)),
@@ -50,9 +50,9 @@ def test_words_that_are_no_trigger_are_one_of_that_name(words):
         ("all(count(2), watermark)", Panes(early=Early(rows=1), has_end=False, is_known=False)),
     ],
 )
-def test_a_trigger_is_settings_of_the_product(words, panes):
-    found = panes_of({"trigger": words})
-    assert found == panes or (not panes.is_known and not found.is_known)
+def test_a_trigger_is_settings_of_the_product(text, panes):
+    actual = panes_of({"trigger": text})
+    assert actual == panes or (not panes.is_known and not actual.is_known)
 
 
 def test_the_end_of_a_window_of_samza_always_speaks():

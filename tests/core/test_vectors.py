@@ -76,19 +76,21 @@ def test_the_core_keeps_the_vector_or_a_rule_decides_otherwise(name: str) -> Non
 
 @pytest.mark.starts  # no process, but every vector is played
 def test_the_jet_and_flink_vectors_decided_otherwise_are_these_and_differ_exactly_there() -> None:
-    found = {
+    differing_steps = {
         replayed.case: replayed.verdict.step
         for replayed in PLAYED.all()
         if replayed.verdict.outcome is Outcome.OTHERWISE
     }
 
-    assert found == DECIDED
+    assert differing_steps == DECIDED
 
 
 @pytest.mark.starts  # no process, but every vector is played
 def test_the_table_of_the_page_counts_these_vectors() -> None:
-    made = table([*((replayed.path, replayed.verdict.outcome) for replayed in PLAYED.all()), *outcomes_of_the_oracle()])
-    assert made in PAGE.read_text(), f"docs/reference/conformance.md must hold this table:\n{made}"
+    expected_table = table(
+        [*((replayed.path, replayed.verdict.outcome) for replayed in PLAYED.all()), *outcomes_of_the_oracle()]
+    )
+    assert expected_table in PAGE.read_text(), f"docs/reference/conformance.md must hold this table:\n{expected_table}"
 
 
 @pytest.mark.starts  # no process, but every vector is played
@@ -120,7 +122,7 @@ def test_a_failure_has_a_line_with_file_case_step_expected_and_got(
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("a.json", '{"what": 1}', "the format is not known"),
         ("b.json", "{", "not readable as JSON"),
@@ -133,13 +135,13 @@ def test_a_failure_has_a_line_with_file_case_step_expected_and_got(
     ],
 )
 def test_what_nobody_has_seen_is_a_failure_line_and_the_next_file_is_tried(
-    name: str, content: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, content: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / name).write_text(content)
     shutil.copy(VECTORS / "flink" / "flink-mux-single.json", tmp_path / "z.json")
     assert main([str(tmp_path)]) == 1
     line, last = capsys.readouterr().out.splitlines()
-    assert told in line
+    assert message in line
     assert last == "1 match, 0 decided otherwise, 1 fail"
 
 

@@ -134,12 +134,12 @@ def brute_windows(config, run):
         time_ms, key, value = step
         first = time_ms - (time_ms - config.offset_ms) % config.slide_ms + config.slide_ms
         ends = range(first, first + config.size_ms, config.slide_ms)
-        kept = [end for end in ends if watermark_ms is None or watermark_ms < end + config.lateness_ms]
-        for end in kept:
+        open_ends = [end for end in ends if watermark_ms is None or watermark_ms < end + config.lateness_ms]
+        for end in open_ends:
             windows.setdefault((end, key), []).append(value)
-        now_closed = [end for end in kept if watermark_ms is not None and end <= watermark_ms]
+        now_closed = [end for end in open_ends if watermark_ms is not None and end <= watermark_ms]
         closed.update(now_closed)
-        answers.append([(end, key, sum(windows[end, key])) for end in now_closed] if kept else "late")
+        answers.append([(end, key, sum(windows[end, key])) for end in now_closed] if open_ends else "late")
     return answers
 
 
@@ -348,21 +348,23 @@ join_steps = st.lists(st.tuples(st.sampled_from(["l", "r", 0, 1]), st.integers(0
 def test_a_restored_join_goes_on_as_if_nothing_happened_and_finds_every_pair_that_is_not_late(run, outer):
     config = join_config(outer, Guarantee.AT_LEAST_ONCE)
     plain, restored = Join(config), Join(config)
-    taken, joined, received = {"l": [], "r": []}, [], {}
-    for what, time_ms in run:
+    rows_by_side, joined, received = {"l": [], "r": []}, [], {}
+    for item, time_ms in run:
         restored = Join(config, restored.snapshot())
-        if isinstance(what, int):
-            output = plain.watermark(what, time_ms)
-            assert restored.watermark(what, time_ms) == output
-            received[what] = max(time_ms, received.get(what, 0))
+        if isinstance(item, int):
+            output = plain.watermark(item, time_ms)
+            assert restored.watermark(item, time_ms) == output
+            received[item] = max(time_ms, received.get(item, 0))
             continue
-        side, row = (Side.LEFT, (time_ms,)) if what == "l" else (Side.RIGHT, (time_ms, len(taken["r"])))
+        side, row = (Side.LEFT, (time_ms,)) if item == "l" else (Side.RIGHT, (time_ms, len(rows_by_side["r"])))
         output = plain.row(side, row)
         assert restored.row(side, row) == output
         joined += [pair for pair in output if None not in pair]
-        if time_ms >= received.get(0 if what == "l" else 1, 0):
-            taken[what].append(row)
-    expected = [left + right for left in taken["l"] for right in taken["r"] if config.condition(left, right)]
+        if time_ms >= received.get(0 if item == "l" else 1, 0):
+            rows_by_side[item].append(row)
+    expected = [
+        left + right for left in rows_by_side["l"] for right in rows_by_side["r"] if config.condition(left, right)
+    ]
     assert sorted(joined) == sorted(expected)
 
 

@@ -20,8 +20,8 @@ def replayed(family: str, config: dict, steps: list[dict], order: str = "any") -
 
 
 def beam(trigger: str, steps: list[dict], **config: Any) -> Verdict:
-    told = {"window": TUMBLING, "mode": "accumulating", "output_time": "eow", "allowed_lateness": 0, **config}
-    return replayed("beam.trigger", told | {"trigger": trigger}, steps)
+    full_config = {"window": TUMBLING, "mode": "accumulating", "output_time": "eow", "allowed_lateness": 0, **config}
+    return replayed("beam.trigger", full_config | {"trigger": trigger}, steps)
 
 
 def bundle(*times: int, out: tuple[dict, ...] = ()) -> dict:

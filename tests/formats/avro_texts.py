@@ -22,18 +22,20 @@ class Single:
     value: float
 
 
-def expected_json(schema: Any, tree: Any, raw: Any, named: dict) -> Any:
+def expected_json(schema: Any, tree: Any, raw: Any, types_by_name: dict) -> Any:
     """The JSON of a value. raw: as fastavro reads it without logical types."""
     if isinstance(schema, list):
-        return expected_json(schema[tree[0]], tree[1], raw, named)
-    kind, known = resolved(schema, named)
+        return expected_json(schema[tree[0]], tree[1], raw, types_by_name)
+    kind, known = resolved(schema, types_by_name)
     if kind == "record":
-        some = {f["name"]: expected_json(f["type"], tree[f["name"]], raw[f["name"]], named) for f in known["fields"]}
+        some = {
+            f["name"]: expected_json(f["type"], tree[f["name"]], raw[f["name"]], types_by_name) for f in known["fields"]
+        }
         return {name: one for name, one in some.items() if one is not None or not _may_be_null(known, name)}
     if kind == "array":
-        return [expected_json(known["items"], *pair, named) for pair in zip(tree, raw, strict=True)]
+        return [expected_json(known["items"], *pair, types_by_name) for pair in zip(tree, raw, strict=True)]
     if kind == "map":
-        return {name: expected_json(known["values"], one, raw[name], named) for name, one in tree.items()}
+        return {name: expected_json(known["values"], one, raw[name], types_by_name) for name, one in tree.items()}
     return expected_leaf(kind, known, raw)
 
 
@@ -108,20 +110,20 @@ def part_of(whole: Any, steps: tuple) -> Any:
     return whole
 
 
-def same_part(value: Any, part: Any, asked: Any) -> bool:
+def same_part(value: Any, part: Any, as_type: Any) -> bool:
     """Whether a column of a path into a list or a map has what lies there."""
     if part is None or isinstance(part, (dict, list)):
-        is_text = part is not None and asked is FieldType.STRING and value is not None
+        is_text = part is not None and as_type is FieldType.STRING and value is not None
         return (
             same_json(loaded(value), part)
             if is_text
-            else value is None and (part is None or asked is not FieldType.STRING)
+            else value is None and (part is None or as_type is not FieldType.STRING)
         )
-    if asked is FieldType.STRING:
+    if as_type is FieldType.STRING:
         text = json.dumps(part) if isinstance(part, bool) else part
         return value == text if value is None or isinstance(text, str) else same_json(_number(value), text)
     if isinstance(part, int) and not isinstance(part, bool):
-        return value == (part if asked is FieldType.BIGINT else float(part))
+        return value == (part if as_type is FieldType.BIGINT else float(part))
     return True  # numbers out of texts and fractions are read as in any JSON, which tests of JSON prove
 
 

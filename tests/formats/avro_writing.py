@@ -199,14 +199,14 @@ def check(seed: int) -> None:
     values = pa.array([one for one, _ in pairs], kind)
     encoder = avro_encoder(parse_avro(text), kind, "value.schema")
     parsed = fastavro.parse_schema(json.loads(text))
-    expected = [None if one is None else HEAD + _written(parsed, one) for _, one in pairs]
+    expected = [None if one is None else HEAD + _body(parsed, one) for _, one in pairs]
     coded = writing.encode(encoder, values, HEAD)
     coded.validate(full=True)
     assert coded.to_pylist() == expected, (seed, text)
     assert writing.encode(encoder, values.slice(7, 9), HEAD).to_pylist() == expected[7:16], (seed, text)
 
 
-def _written(schema: Any, value: Any) -> bytes:
+def _body(schema: Any, value: Any) -> bytes:
     out = io.BytesIO()
     fastavro.schemaless_writer(out, schema, copy.copy(value))
     return out.getvalue()

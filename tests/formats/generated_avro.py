@@ -28,7 +28,7 @@ LOGICAL = [
     {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 3},
     *({"type": "long", "logicalType": name} for name in TIMES),
 ]  # fmt: skip
-ASKED = (*FieldType, DecimalType(38, 6), DecimalType(5, 3), Unit.MILLISECONDS, Unit.SECONDS, Unit.ISO)
+REQUEST_TYPES = (*FieldType, DecimalType(38, 6), DecimalType(5, 3), Unit.MILLISECONDS, Unit.SECONDS, Unit.ISO)
 PARTS = ("record", "array", "map")
 UNREADABLE = "cannot be read"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -40,19 +40,19 @@ class Generator:
     """Schemas with names that are used again and records within themselves, and their values."""
 
     chance: random.Random
-    named: dict[str, Any] = field(default_factory=dict)
+    types_by_name: dict[str, Any] = field(default_factory=dict)
     open: list[str] = field(default_factory=list)
 
     def schema(self) -> dict:
         return self._record(0, self.chance.randrange(1, 8))
 
     def _name(self) -> str:
-        return f"n{len(self.named)}"
+        return f"n{len(self.types_by_name)}"
 
     def _record(self, depth: int, fields: int) -> dict:
         name = self._name()
         record: dict = {"type": "record", "name": name, "fields": []}
-        self.named[name] = record
+        self.types_by_name[name] = record
         self.open.append(name)
         for number in range(fields):
             record["fields"].append({"name": f"f{number}", "type": self._type(depth + 1)})
@@ -75,7 +75,7 @@ class Generator:
         if roll < 0.87:
             of = chance.choice(["items", "values"])
             return {"type": "array" if of == "items" else "map", of: self._type(depth + 1)}
-        closed = [name for name in self.named if name not in self.open]
+        closed = [name for name in self.types_by_name if name not in self.open]
         if roll < 0.91 and closed:
             return chance.choice(closed)
         if roll < 0.94 and self.open and not in_union:
@@ -86,24 +86,28 @@ class Generator:
         """Some types of different names; what another one has defined is forgotten with it."""
         branches: dict[str, Any] = {}
         for _ in range(self.chance.randrange(1, 4)):
-            before = dict(self.named)
+            before = dict(self.types_by_name)
             one = self._type(depth + 1, in_union=True)
-            if branches.setdefault(_branch_name(one, self.named), one) is not one:
-                self.named = before
+            if branches.setdefault(_branch_name(one, self.types_by_name), one) is not one:
+                self.types_by_name = before
         return [*branches.values()]
 
     def _named_leaf(self, *, enum: bool) -> dict:
         name = self._name()
         if enum:
-            self.named[name] = {"type": "enum", "name": name, "symbols": [f"{name}_{n}" for n in range(3)]}
+            self.types_by_name[name] = {"type": "enum", "name": name, "symbols": [f"{name}_{n}" for n in range(3)]}
         else:
-            self.named[name] = {"type": "fixed", "name": name, "size": self.chance.choice([0, 1, 5, 12, 16, 20])}
-            written = {12: "duration", 16: "uuid"}.get(self.named[name]["size"])
-            if written and self.chance.random() < 0.5:
-                self.named[name]["logicalType"] = written
-            elif self.chance.random() < 0.5 and self.named[name]["size"] > 3:
-                self.named[name] |= {"logicalType": "decimal", "precision": 8, "scale": 2}
-        return self.named[name]
+            self.types_by_name[name] = {
+                "type": "fixed",
+                "name": name,
+                "size": self.chance.choice([0, 1, 5, 12, 16, 20]),
+            }
+            logical_type = {12: "duration", 16: "uuid"}.get(self.types_by_name[name]["size"])
+            if logical_type and self.chance.random() < 0.5:
+                self.types_by_name[name]["logicalType"] = logical_type
+            elif self.chance.random() < 0.5 and self.types_by_name[name]["size"] > 3:
+                self.types_by_name[name] |= {"logicalType": "decimal", "precision": 8, "scale": 2}
+        return self.types_by_name[name]
 
     def value(self, schema: Any, depth: int = 0) -> Any:
         chance = self.chance
@@ -111,7 +115,7 @@ class Generator:
             nulls = [n for n, one in enumerate(schema) if one == "null"]
             branch = nulls[0] if depth > 8 and nulls else chance.randrange(len(schema))
             return branch, self.value(schema[branch], depth + 1)
-        kind, known = resolved(schema, self.named)
+        kind, known = resolved(schema, self.types_by_name)
         if kind == "record":
             return {one["name"]: self.value(one["type"], depth + 1) for one in known["fields"]}
         if kind in ("array", "map"):
@@ -146,10 +150,10 @@ class Generator:
         return chance.choice(known["symbols"]) if kind == "enum" else None
 
 
-def resolved(schema: Any, named: dict) -> tuple[str, Any]:
+def resolved(schema: Any, types_by_name: dict) -> tuple[str, Any]:
     """The kind of a type, and its description."""
-    if isinstance(schema, str) and schema in named:
-        schema = named[schema]
+    if isinstance(schema, str) and schema in types_by_name:
+        schema = types_by_name[schema]
     return (schema, schema) if isinstance(schema, str) else (schema["type"], schema)
 
 
@@ -157,24 +161,26 @@ def logical_of(known: Any) -> str | None:
     return known.get("logicalType") if isinstance(known, dict) else None
 
 
-def _branch_name(schema: Any, named: dict) -> str:
+def _branch_name(schema: Any, types_by_name: dict) -> str:
     """What a union may hold once."""
-    kind, known = resolved(schema, named)
+    kind, known = resolved(schema, types_by_name)
     return known["name"] if kind in ("record", "enum", "fixed") else kind
 
 
-def encoded(schema: Any, value: Any, named: dict, chance: random.Random) -> bytes:  # noqa: PLR0911
+def encoded(schema: Any, value: Any, types_by_name: dict, chance: random.Random) -> bytes:  # noqa: PLR0911
     """Encode a tree; blocks of arrays and maps come in each form that the specification has."""
     if isinstance(schema, list):
-        return number(value[0]) + encoded(schema[value[0]], value[1], named, chance)
-    kind, known = resolved(schema, named)
+        return number(value[0]) + encoded(schema[value[0]], value[1], types_by_name, chance)
+    kind, known = resolved(schema, types_by_name)
     if kind == "record":
-        return b"".join(encoded(one["type"], value[one["name"]], named, chance) for one in known["fields"])
+        return b"".join(encoded(one["type"], value[one["name"]], types_by_name, chance) for one in known["fields"])
     if kind == "array":
-        return _blocks([encoded(known["items"], one, named, chance) for one in value], chance)
+        return _blocks([encoded(known["items"], one, types_by_name, chance) for one in value], chance)
     if kind == "map":
         items = value.items()
-        return _blocks([text(k.encode()) + encoded(known["values"], one, named, chance) for k, one in items], chance)
+        return _blocks(
+            [text(k.encode()) + encoded(known["values"], one, types_by_name, chance) for k, one in items], chance
+        )
     if kind == "boolean":
         return bytes([value])
     if kind in ("int", "long"):
@@ -189,8 +195,8 @@ def encoded(schema: Any, value: Any, named: dict, chance: random.Random) -> byte
 
 
 def _blocks(items: list[bytes], chance: random.Random) -> bytes:
-    out, cut = b"", chance.randrange(len(items) + 1)
-    for block in (items[:cut], items[cut:]):
+    out, split_at = b"", chance.randrange(len(items) + 1)
+    for block in (items[:split_at], items[split_at:]):
         data = b"".join(block)
         if block and chance.random() < 0.4:
             out += number(-len(block)) + number(len(data)) + data
@@ -211,40 +217,40 @@ def number(value: int) -> bytes:
     return out + bytes([rest])
 
 
-def leaves(schema: Any, named: dict, path: tuple[str, ...] = (), depth: int = 0) -> list[tuple[str, ...]]:
+def leaves(schema: Any, types_by_name: dict, path: tuple[str, ...] = (), depth: int = 0) -> list[tuple[str, ...]]:
     """The paths to all that is no record, in records and unions; a record within itself is entered some times."""
     if isinstance(schema, list):
-        return list(dict.fromkeys(one for branch in schema for one in leaves(branch, named, path, depth)))
-    kind, known = resolved(schema, named)
+        return list(dict.fromkeys(one for branch in schema for one in leaves(branch, types_by_name, path, depth)))
+    kind, known = resolved(schema, types_by_name)
     if kind != "record":
         return [path]
     fields = known["fields"] if depth < 6 else ()
-    return [one for f in fields for one in leaves(f["type"], named, (*path, f["name"]), depth + 1)]
+    return [one for f in fields for one in leaves(f["type"], types_by_name, (*path, f["name"]), depth + 1)]
 
 
-def ends_of(schema: Any, path: tuple[str, ...], named: dict) -> list[Any]:
+def ends_of(schema: Any, path: tuple[str, ...], types_by_name: dict) -> list[Any]:
     """The types that a path leads to, in all branches; a union at its end is one of them."""
     if not path:
         return [schema]
     if isinstance(schema, list):
-        return [one for branch in schema for one in ends_of(branch, path, named)]
-    kind, known = resolved(schema, named)
+        return [one for branch in schema for one in ends_of(branch, path, types_by_name)]
+    kind, known = resolved(schema, types_by_name)
     if kind != "record":
         return []
-    return [one for f in known["fields"] if f["name"] == path[0] for one in ends_of(f["type"], path[1:], named)]
+    return [one for f in known["fields"] if f["name"] == path[0] for one in ends_of(f["type"], path[1:], types_by_name)]
 
 
-def at(schema: Any, tree: Any, native: Any, path: tuple[str, ...], named: dict) -> tuple[Any, Any, Any] | None:
+def at(schema: Any, tree: Any, native: Any, path: tuple[str, ...], types_by_name: dict) -> tuple[Any, Any, Any] | None:
     """The type, the tree and the native value that a path leads to in one value, None if it leads to none."""
     if not path:
         return schema, tree, native
     if isinstance(schema, list):
-        return at(schema[tree[0]], tree[1], native, path, named)
-    kind, known = resolved(schema, named)
+        return at(schema[tree[0]], tree[1], native, path, types_by_name)
+    kind, known = resolved(schema, types_by_name)
     fields = known["fields"] if kind == "record" else ()
     for f in fields:
         if f["name"] == path[0]:
-            return at(f["type"], tree[path[0]], native[path[0]], path[1:], named)
+            return at(f["type"], tree[path[0]], native[path[0]], path[1:], types_by_name)
     return None
 
 
@@ -255,25 +261,25 @@ def is_written(known: Any) -> bool:
     return logical in ("time-millis", "time-micros", "duration") or (logical == "uuid" and is_fixed)
 
 
-def stored(schema: Any, asked: Any, named: dict) -> Any:
+def stored(schema: Any, as_type: Any, types_by_name: dict) -> Any:
     """Of the branches of a union only those that are stored alike are read: as what this type is stored."""
-    kind, known = resolved(schema, named)
-    if isinstance(asked, DecimalType):
+    kind, known = resolved(schema, types_by_name)
+    if isinstance(as_type, DecimalType):
         return known["scale"]
-    if asked is FieldType.STRING and kind in PARTS:
+    if as_type is FieldType.STRING and kind in PARTS:
         return known["name"] if kind == "record" else id(known)
-    if asked is FieldType.STRING and is_written(known):
+    if as_type is FieldType.STRING and is_written(known):
         return kind, logical_of(known), known.get("name")
-    if isinstance(asked, Unit) and kind in ("string", "float", "double"):
+    if isinstance(as_type, Unit) and kind in ("string", "float", "double"):
         return "double" if kind == "float" else kind
     return "number"
 
 
-def readable(schema: Any, native: Any, asked: Any, named: dict) -> Any:  # noqa: PLR0911, PLR0912
+def readable(schema: Any, native: Any, as_type: Any, types_by_name: dict) -> Any:  # noqa: PLR0911, PLR0912
     """What a value of a type is as what is asked for, UNREADABLE if it cannot be that; event times in ms."""
-    kind, known = resolved(schema, named)
+    kind, known = resolved(schema, types_by_name)
     logical = logical_of(known)
-    if isinstance(asked, Unit):
+    if isinstance(as_type, Unit):
         if logical in TIMES:
             return None if native is None else _us(native, TIMES[logical]) // 1_000
         if logical == "date":
@@ -281,32 +287,32 @@ def readable(schema: Any, native: Any, asked: Any, named: dict) -> Any:  # noqa:
         if logical is not None:
             return UNREADABLE
         if kind == "string":
-            return _time_of(native, asked)
-        if asked is Unit.ISO or kind not in ("int", "long", "float", "double"):
+            return _time_of(native, as_type)
+        if as_type is Unit.ISO or kind not in ("int", "long", "float", "double"):
             return UNREADABLE
-        return None if native is None else _in_years(native, 1_000 if asked is Unit.SECONDS else 1)
-    if isinstance(asked, DecimalType):
-        if logical != "decimal" or known["scale"] > asked.scale:
+        return None if native is None else _in_years(native, 1_000 if as_type is Unit.SECONDS else 1)
+    if isinstance(as_type, DecimalType):
+        if logical != "decimal" or known["scale"] > as_type.scale:
             return UNREADABLE
-        fits = native is not None and abs(native.scaleb(asked.scale, _WIDE)) < 10**asked.precision
+        fits = native is not None and abs(native.scaleb(as_type.scale, _WIDE)) < 10**as_type.precision
         return native if fits else None
-    if asked is FieldType.STRING:
+    if as_type is FieldType.STRING:
         if is_written(known):
             return None if native is None else native
         if kind == "bytes" and logical is None:
             return None if native is None else native.decode("utf-8", "replace")
         return UNREADABLE if kind not in ("string", "enum") else None if native is None else str(native)
-    if asked is FieldType.DOUBLE:
+    if as_type is FieldType.DOUBLE:
         return UNREADABLE if kind not in ("int", "long", "float", "double") else None if native is None else native
-    if asked is FieldType.BIGINT:
+    if as_type is FieldType.BIGINT:
         return native if kind in ("int", "long") else UNREADABLE
-    if asked is FieldType.BINARY:
+    if as_type is FieldType.BINARY:
         if kind == "string":
             return None if native is None else str(native).encode()
         return native if kind in ("bytes", "fixed") else UNREADABLE
-    if asked is FieldType.TIMESTAMP:
+    if as_type is FieldType.TIMESTAMP:
         return UNREADABLE if logical not in TIMES else None if native is None else _us(native, TIMES[logical])
-    return native if (kind == "boolean" if asked is FieldType.BOOLEAN else logical == "date") else UNREADABLE
+    return native if (kind == "boolean" if as_type is FieldType.BOOLEAN else logical == "date") else UNREADABLE
 
 
 def _time_of(native: str | None, unit: Unit) -> int | None:

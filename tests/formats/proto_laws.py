@@ -28,7 +28,7 @@ from keyedwm.formats.proto_schema import link
 WHOLE = ("int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64", "sfixed32", "sfixed64")
 SCALARS = (*WHOLE, "float", "double", "bool", "string", "bytes")
 GOOGLES = ("Timestamp", "Int64Value", "StringValue", "BoolValue", "DoubleValue", "Duration")
-ASKED = (
+REQUEST_TYPES = (
     FieldType.BIGINT, FieldType.DOUBLE, FieldType.STRING, FieldType.BINARY, FieldType.BOOLEAN, FieldType.TIMESTAMP,
     Unit.MILLISECONDS, Unit.NANOSECONDS,
 )  # fmt: skip
@@ -46,8 +46,8 @@ def check(seed: int) -> None:
     programs = [compile_message(message, requests) for message in messages]
     which = np.array([chance.randrange(2) for _ in range(_VALUES)], np.int32)
     bodies = [_body(chance, messages[number]) for number in which]
-    found: Bodies = bodies_of(Head.NONE, pa.array(bodies, pa.binary()))
-    columns = decode(LinkedMessages(programs), found, which, requests)
+    bodies_by_schema: Bodies = bodies_of(Head.NONE, pa.array(bodies, pa.binary()))
+    columns = decode(LinkedMessages(programs), bodies_by_schema, which, requests)
     for row, body in enumerate(bodies):
         message = GetMessageClass(messages[which[row]])()
         try:
@@ -55,9 +55,16 @@ def check(seed: int) -> None:
             rights = [expected(message, request) for request in requests]
         except (DecodeError, UnicodeDecodeError):  # texts of proto2 are looked at when they are asked for
             continue
-        assert found.faults[row] == Fault.NONE, (seed, row)
+        assert bodies_by_schema.faults[row] == Fault.NONE, (seed, row)
         for request, column, right in zip(requests, columns, rights, strict=True):
-            assert right == shown(column, row), (seed, row, request, shown(column, row), right, body)
+            assert right == comparable_value(column, row), (
+                seed,
+                row,
+                request,
+                comparable_value(column, row),
+                right,
+                body,
+            )
 
 
 class Parts:
@@ -88,7 +95,7 @@ class Parts:
     __hash__ = None  # type: ignore[assignment]
 
 
-def shown(column: Any, row: int) -> Any:
+def comparable_value(column: Any, row: int) -> Any:
     """A value as Python has it, comparable with itself also if it is no number."""
     if isinstance(column, tuple):
         return int(column[0][row]) if column[1][row] else None
@@ -123,43 +130,43 @@ def expected(message: Message, request: Request) -> Any:  # noqa: PLR0911 (a lis
     return _as(field, getattr(message, field.name), request.type)
 
 
-def _as(field: FieldDescriptor, value: Any, asked: Any) -> Any:  # noqa: PLR0911 (a table of types)
+def _as(field: FieldDescriptor, value: Any, as_type: Any) -> Any:  # noqa: PLR0911 (a table of types)
     if field.message_type is not None:
-        return _time(field, value, asked)
+        return _time(field, value, as_type)
     kind = field.type
-    if asked is FieldType.STRING and kind == FieldDescriptor.TYPE_ENUM:
+    if as_type is FieldType.STRING and kind == FieldDescriptor.TYPE_ENUM:
         names = field.enum_type.values_by_number
         return names[value].name if value in names else None
     if kind == FieldDescriptor.TYPE_ENUM:
         return None
     if isinstance(value, bool):
-        return value if asked is FieldType.BOOLEAN else None
+        return value if as_type is FieldType.BOOLEAN else None
     if isinstance(value, (str, bytes)):
         raw = value.encode() if isinstance(value, str) else value
-        return {FieldType.BINARY: raw, FieldType.STRING: raw.decode(errors="replace")}.get(asked)
-    if asked is FieldType.DOUBLE:
+        return {FieldType.BINARY: raw, FieldType.STRING: raw.decode(errors="replace")}.get(as_type)
+    if as_type is FieldType.DOUBLE:
         return "nan" if value != value else float(value)  # noqa: PLR0124
-    if isinstance(value, float) and isinstance(asked, Unit):
+    if isinstance(value, float) and isinstance(as_type, Unit):
         return ANY  # read as the text of the number, which tests of JSON prove
     if isinstance(value, int):
-        if asked is FieldType.BIGINT:
+        if as_type is FieldType.BIGINT:
             return value if value < 2**63 else None
-        if isinstance(asked, Unit) and abs(value) < 2**62:
-            return _in_range(value // (1_000_000 if asked is Unit.NANOSECONDS else 1))
+        if isinstance(as_type, Unit) and abs(value) < 2**62:
+            return _in_range(value // (1_000_000 if as_type is Unit.NANOSECONDS else 1))
     return None
 
 
-def _time(field: FieldDescriptor, value: Any, asked: Any) -> int | None:
-    if asked is FieldType.STRING:
+def _time(field: FieldDescriptor, value: Any, as_type: Any) -> int | None:
+    if as_type is FieldType.STRING:
         try:
             return value.ToJsonString()
         except ValueError:
             return None
     if field.message_type.full_name != "google.protobuf.Timestamp" or abs(value.seconds) >= 2**63 // 1_000_000 - 1:
         return None
-    if asked is FieldType.TIMESTAMP:
+    if as_type is FieldType.TIMESTAMP:
         return value.seconds * 1_000_000 + value.nanos // 1_000
-    return _in_range(value.seconds * 1_000 + value.nanos // 1_000_000) if isinstance(asked, Unit) else None
+    return _in_range(value.seconds * 1_000 + value.nanos // 1_000_000) if isinstance(as_type, Unit) else None
 
 
 def _in_range(ms: int) -> int | None:
@@ -226,12 +233,12 @@ def _request(chance: random.Random, message: Descriptor) -> Request:
     while True:
         fields = [*message.fields]
         if not fields:
-            return Request((*path, "none"), chance.choice(ASKED))
+            return Request((*path, "none"), chance.choice(REQUEST_TYPES))
         field = chance.choice(fields)
         path.append(field.name)
         goes_on = field.message_type is not None and not field.is_repeated and len(path) < 4
         if not goes_on or (field.message_type.full_name.startswith("google.") and chance.random() < 0.7):
-            return Request(tuple(path), chance.choice(ASKED))
+            return Request(tuple(path), chance.choice(REQUEST_TYPES))
         message = field.message_type
 
 
@@ -248,17 +255,17 @@ def _body(chance: random.Random, message: Descriptor) -> bytes:
 
 
 def _message(chance: random.Random, kind: Descriptor, depth: int) -> Message:
-    made = GetMessageClass(kind)()
+    message = GetMessageClass(kind)()
     for field in kind.fields:
         if chance.random() < 0.35 or (field.message_type is not None and (depth == 0 or _is_map(field))):
             continue
         if field.is_repeated:
-            _fill(chance, getattr(made, field.name), field, depth)
+            _fill(chance, getattr(message, field.name), field, depth)
         elif field.message_type is not None:
-            getattr(made, field.name).CopyFrom(_message(chance, field.message_type, depth - 1))
+            getattr(message, field.name).CopyFrom(_message(chance, field.message_type, depth - 1))
         else:
-            setattr(made, field.name, _scalar(chance, field))
-    return made
+            setattr(message, field.name, _scalar(chance, field))
+    return message
 
 
 def _fill(chance: random.Random, many: Any, field: FieldDescriptor, depth: int) -> None:

@@ -39,22 +39,22 @@ def fixed(size: int) -> dict:
 
 
 def test_lists_maps_and_records_are_json_text_and_fields_beside_them_are_read() -> None:
-    asked = {"items": FieldType.STRING, "tags": FieldType.STRING, "shop": FieldType.STRING}
-    assert read(ORDER, ORDER_BODY, asked)[0] == [ITEMS, '{"x y":-7}', "Oslo"]
+    types_by_path = {"items": FieldType.STRING, "tags": FieldType.STRING, "shop": FieldType.STRING}
+    assert read(ORDER, ORDER_BODY, types_by_path)[0] == [ITEMS, '{"x y":-7}', "Oslo"]
     outer = record(("order", ["null", ORDER]), ("id", "int"), name="outer")
-    asked = {"order": FieldType.STRING, ("order", "shop"): FieldType.STRING, "id": FieldType.BIGINT}
+    types_by_path = {"order": FieldType.STRING, ("order", "shop"): FieldType.STRING, "id": FieldType.BIGINT}
     whole = f'{{"items":{ITEMS},"tags":{{"x y":-7}},"shop":"Oslo"}}'
-    assert read(outer, number(1) + ORDER_BODY + number(4), asked)[0] == [whole, "Oslo", 4]
-    assert read(outer, number(0) + number(4), asked)[0] == [None, None, 4]
+    assert read(outer, number(1) + ORDER_BODY + number(4), types_by_path)[0] == [whole, "Oslo", 4]
+    assert read(outer, number(0) + number(4), types_by_path)[0] == [None, None, 4]
 
 
 def test_a_path_leads_into_lists_and_maps() -> None:
-    asked = {
+    types_by_path = {
         ("items", 0, "sku"): FieldType.STRING, ("items", 0, "many"): FieldType.BIGINT, ("items", 1): FieldType.STRING,
         ("items", 2, "sku"): FieldType.STRING, ("items", 0, "price"): FieldType.DOUBLE,
         ("tags", "x y"): FieldType.BIGINT, ("tags", "none"): FieldType.BIGINT,
     }  # fmt: skip
-    assert read(ORDER, ORDER_BODY, asked)[0] == ['a"1', 3, '{"sku":"ü","price":"NaN"}', None, 1.5, -7, None]
+    assert read(ORDER, ORDER_BODY, types_by_path)[0] == ['a"1', 3, '{"sku":"ü","price":"NaN"}', None, 1.5, -7, None]
 
 
 def test_the_room_of_texts_ends_at_what_a_column_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,21 +73,21 @@ def test_the_room_of_texts_ends_at_what_a_column_can_hold(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("path", "asked", "kind"),
+    ("path", "as_type", "kind"),
     [
         (("items", "sku"), FieldType.STRING, "array"), (("tags", 0), FieldType.STRING, "map"),
         (("items", 0), FieldType.TIMESTAMP, "array"), (("items",), FieldType.BIGINT, "array"),
         (("items", 0, "at"), Unit.MILLISECONDS, "array"), (("items", 0, "[item]"), FieldType.STRING, "array"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_of_a_list_or_map_is_named(path: tuple, asked: object, kind: str) -> None:
-    found, decoded = read(ORDER, ORDER_BODY, {path: asked})
-    assert (found, decoded.faults.tolist()) == ([None], [Fault.OTHER_TYPE])
+def test_what_cannot_be_read_of_a_list_or_map_is_named(path: tuple, as_type: object, kind: str) -> None:
+    values, decoded = read(ORDER, ORDER_BODY, {path: as_type})
+    assert (values, decoded.faults.tolist()) == ([None], [Fault.OTHER_TYPE])
     assert f"as {kind}, which cannot be read as" in decoded.reason(0)
 
 
 @pytest.mark.parametrize(
-    ("type_", "body", "written"),
+    ("type_", "body", "json_text"),
     [
         ("bytes", text(b"\0\1\2\3"), '"AAECAw=="'),
         ("boolean", b"\1", "true"),
@@ -116,23 +116,23 @@ def test_what_cannot_be_read_of_a_list_or_map_is_named(path: tuple, asked: objec
         (["null", "string"], number(1) + text(b"\x1f\\"), '"\\u001f\\\\"'),
     ],
 )  # fmt: skip
-def test_each_type_has_its_form_in_json(type_: object, body: bytes, written: str) -> None:
+def test_each_type_has_its_form_in_json(type_: object, body: bytes, json_text: str) -> None:
     schema = record(("a", {"type": "array", "items": type_}))
-    found, decoded = read(schema, number(-1) + number(len(body)) + body + number(0), {"a": FieldType.STRING})
-    assert (found, decoded.bad) == ([f"[{written}]"], None)
-    json.loads(found[0], parse_float=Decimal)
+    values, decoded = read(schema, number(-1) + number(len(body)) + body + number(0), {"a": FieldType.STRING})
+    assert (values, decoded.bad) == ([f"[{json_text}]"], None)
+    json.loads(values[0], parse_float=Decimal)
 
 
 @pytest.mark.parametrize(
-    ("type_", "body", "written"),
+    ("type_", "body", "json_text"),
     [
         (logical("int", "time-millis"), number(1), "00:00:00.001"),
         (logical(fixed(16), "uuid"), bytes(16), "00000000-0000-0000-0000-000000000000"),
         (["null", logical(fixed(12), "duration")], number(1) + bytes(12), "P0M0DT0S"),
     ],
 )
-def test_a_type_that_is_no_text_has_a_text_without_quotes(type_: object, body: bytes, written: str) -> None:
-    assert read(record(("a", type_)), body, {"a": FieldType.STRING})[0] == [written]
+def test_a_type_that_is_no_text_has_a_text_without_quotes(type_: object, body: bytes, json_text: str) -> None:
+    assert read(record(("a", type_)), body, {"a": FieldType.STRING})[0] == [json_text]
 
 
 def test_bytes_of_a_text_that_are_no_utf_8_are_replaced() -> None:
@@ -145,15 +145,15 @@ def test_a_text_far_longer_than_its_value_finds_room() -> None:
     escaped, many = b"\1" * 50_000, 5_000
     values = b"".join(number(1) + text(b"k") + number(0) + struct.pack("<d", n / 7) + number(0) for n in range(many))
     body = number(many + 1) + number(1) + text(b"s") + number(1) + text(escaped) + number(0) + values + number(0)
-    found = json.loads(read(schema, body, {"a": FieldType.STRING})[0][0])
-    assert found == [{"s": "\1" * 50_000}, *({"k": n / 7} for n in range(many))]
+    items = json.loads(read(schema, body, {"a": FieldType.STRING})[0][0])
+    assert items == [{"s": "\1" * 50_000}, *({"k": n / 7} for n in range(many))]
 
 
 def test_a_text_beyond_all_measure_is_a_fault() -> None:
     schema = record(("n", {"type": "array", "items": "null"}))
     few = read(schema, number(3) + number(0), {"n": FieldType.STRING})[0]
-    found, decoded = read(schema, number(2**62) + number(0), {"n": FieldType.STRING})
-    assert (few, found, decoded.faults.tolist()) == (["[null,null,null]"], [None], [Fault.TOO_LONG])
+    values, decoded = read(schema, number(2**62) + number(0), {"n": FieldType.STRING})
+    assert (few, values, decoded.faults.tolist()) == (["[null,null,null]"], [None], [Fault.TOO_LONG])
     assert f"longer than {MOST_BYTES >> 20} MiB" in decoded.reason(0)
 
 
@@ -169,17 +169,17 @@ def test_damage_in_a_block_that_skipping_passes_by_its_size_is_a_fault(
 ) -> None:
     schema = record(("a", {"type": "array", "items": items}))
     body = number(-1) + number(len(block)) + block + number(0)
-    found, decoded = read(schema, body, {"a": FieldType.STRING})
-    assert (found, decoded.faults.tolist()) == ([None], [fault])
+    values, decoded = read(schema, body, {"a": FieldType.STRING})
+    assert (values, decoded.faults.tolist()) == ([None], [fault])
 
 
 def test_of_a_union_a_text_comes_before_json_and_a_step_names_a_branch() -> None:
     inner = record(("x", "int"), name="inner")
     schema = record(("u", ["string", inner]), ("v", ["int", "inner", {"type": "array", "items": "int"}]))
-    asked = {"u": FieldType.STRING, ("u", "[inner]"): FieldType.STRING, "v": FieldType.STRING}
-    for body, wanted in (
+    types_by_path = {"u": FieldType.STRING, ("u", "[inner]"): FieldType.STRING, "v": FieldType.STRING}
+    for body, expected_values in (
         (number(0) + text(b"s") + number(0) + number(4), ["s", None, None]),
         (number(1) + number(5) + number(1) + number(6), [None, '{"x":5}', '{"x":6}']),
         (number(1) + number(5) + number(2) + number(0), [None, '{"x":5}', "[]"]),
     ):
-        assert read(schema, body, asked)[0] == wanted
+        assert read(schema, body, types_by_path)[0] == expected_values

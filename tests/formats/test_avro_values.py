@@ -36,9 +36,9 @@ def record(*fields: tuple, name: str = "r") -> dict:
     return {"type": "record", "name": name, "fields": [dict(zip(keys, one, strict=False)) for one in fields]}
 
 
-def read(schema: dict, body: bytes, asked: dict, reader: dict | None = None) -> tuple[list, Decoded]:
+def read(schema: dict, body: bytes, types_by_path: dict, reader: dict | None = None) -> tuple[list, Decoded]:
     """What is read of one value. asked: path → type."""
-    requests = [Request(path if isinstance(path, tuple) else (path,), kind) for path, kind in asked.items()]
+    requests = [Request(path if isinstance(path, tuple) else (path,), kind) for path, kind in types_by_path.items()]
     types = None if reader is None else parse_avro(json.dumps(reader))
     decoder = Decoder(Head.CONFLUENT, requests, Texts({1: json.dumps(schema)}), types)
     decoded = decoder.decode(pa.array([framed(1, body)], pa.binary()))
@@ -74,8 +74,8 @@ def test_a_fingerprint_is_the_one_that_fastavro_computes(seed: int) -> None:
     ):
         form = fastavro.schema.to_parsing_canonical_form(json.loads(schema))
         assert canonical(json.loads(schema)) == form
-        wanted = fastavro.schema.fingerprint(form, "CRC-64-AVRO")
-        assert fingerprint(schema).to_bytes(8, "little", signed=True).hex() == wanted
+        expected_fingerprint = fastavro.schema.fingerprint(form, "CRC-64-AVRO")
+        assert fingerprint(schema).to_bytes(8, "little", signed=True).hex() == expected_fingerprint
 
 
 def test_a_missing_field_is_the_readers_default_else_null() -> None:
@@ -91,16 +91,16 @@ def test_a_missing_field_is_the_readers_default_else_null() -> None:
         ("inner", record(("x", "int"), ("y", "double", 1.5), name="inner")),
         ("whole", record(("z", "long", 3), ("w", "string"), name="whole"), {"w": "deep"}),
     )
-    asked = {
+    types_by_path = {
         "id": FieldType.BIGINT, "shop": FieldType.STRING, "price": DecimalType(6, 3), "kind": FieldType.STRING,
         "at": Unit.ISO, "paid": FieldType.BOOLEAN, "flag": FieldType.BOOLEAN, ("inner", "y"): FieldType.DOUBLE,
         ("whole", "z"): FieldType.BIGINT, ("whole", "w"): FieldType.STRING, "none": FieldType.STRING,
     }  # fmt: skip
     body = number(7) + number(1)
-    assert read(writer, body, asked, reader)[0] == [
+    assert read(writer, body, types_by_path, reader)[0] == [
         7, "Oslo", Decimal("2.560"), "B", 5, None, True, 1.5, 3, "deep", None
     ]  # fmt: skip
-    assert read(writer, body, asked)[0] == [7, *[None] * 10]
+    assert read(writer, body, types_by_path)[0] == [7, *[None] * 10]
 
 
 def test_names_before_and_a_readers_default_symbol_are_read_as_fastavro_resolves_them() -> None:
@@ -115,7 +115,7 @@ def test_names_before_and_a_readers_default_symbol_are_read_as_fastavro_resolves
                     {"name": "city", "aliases": ["town"], "type": "string", "default": "Oslo"}]}]},
         ],
     }  # fmt: skip
-    asked = {
+    types_by_path = {
         ("total",): FieldType.BIGINT, ("kind",): FieldType.STRING, ("to", "city"): FieldType.STRING,
         ("to", "[place]", "city"): FieldType.STRING,
     }  # fmt: skip
@@ -136,7 +136,9 @@ def test_names_before_and_a_readers_default_symbol_are_read_as_fastavro_resolves
         body.seek(0)
         whole = fastavro.schemaless_reader(body, copy.deepcopy(writer), copy.deepcopy(reader))
         city = None if whole["to"] is None else whole["to"]["city"]
-        assert read(writer, body.getvalue(), asked, reader)[0] == [whole["total"], whole["kind"], city, city], fields
+        assert read(writer, body.getvalue(), types_by_path, reader)[0] == [whole["total"], whole["kind"], city, city], (
+            fields
+        )
 
 
 def test_a_newer_writer_needs_no_restart_and_ids_are_asked_for_once() -> None:
@@ -155,7 +157,7 @@ def test_a_newer_writer_needs_no_restart_and_ids_are_asked_for_once() -> None:
 def test_of_a_union_the_branch_of_the_asked_type_is_read_and_a_step_names_one() -> None:
     two = record(("x", "int"), name="two")
     schema = record(("u", ["int", "null", "string", two, {"type": "array", "items": "int"}]))
-    asked = {
+    types_by_path = {
         "u": FieldType.BIGINT, ("u", "[string]"): FieldType.STRING, ("u", "[two]", "x"): FieldType.BIGINT,
         ("u", "x"): FieldType.BIGINT, ("u", "[long]"): FieldType.BIGINT,
     }  # fmt: skip
@@ -166,13 +168,13 @@ def test_of_a_union_the_branch_of_the_asked_type_is_read_and_a_step_names_one() 
         number(3) + number(6): [None, None, 6, 6, None],
         number(4) + number(0): [None] * 5,
     }
-    for body, wanted in bodies.items():
-        found, decoded = read(schema, body, asked)
-        assert (found, decoded.bad) == (wanted, None)
+    for body, expected_values in bodies.items():
+        values, decoded = read(schema, body, types_by_path)
+        assert (values, decoded.bad) == (expected_values, None)
 
 
 @pytest.mark.parametrize(
-    ("type_", "asked", "sentence"),
+    ("type_", "as_type", "sentence"),
     [
         ("string", FieldType.BIGINT, "schema 1 has $.a as string, which cannot be read as bigint"),
         ("long", FieldType.TIMESTAMP, "schema 1 has $.a as long, which cannot be read as timestamp"),
@@ -185,10 +187,10 @@ def test_of_a_union_the_branch_of_the_asked_type_is_read_and_a_step_names_one() 
         ("boolean", Unit.MILLISECONDS, "which cannot be read as an event time (unit ms)"),
     ],
 )  # fmt: skip
-def test_a_field_of_another_type_is_named_with_both_types(type_: object, asked: object, sentence: str) -> None:
+def test_a_field_of_another_type_is_named_with_both_types(type_: object, as_type: object, sentence: str) -> None:
     body = b"\0" * 9
-    found, decoded = read(record(("id", "int"), ("a", type_)), body, {"id": FieldType.BIGINT, "a": asked})
-    assert found == [0, None]
+    values, decoded = read(record(("id", "int"), ("a", type_)), body, {"id": FieldType.BIGINT, "a": as_type})
+    assert values == [0, None]
     assert decoded.faults.tolist() == [Fault.OTHER_TYPE]
     assert sentence in decoded.reason(0)
 
@@ -247,13 +249,13 @@ def test_a_decimal_of_many_bytes_is_read_if_its_number_fits() -> None:
         assert read(schema, body, {"d": DecimalType(38, 2)})[0] == [Decimal(value).scaleb(-2)]
     for value in (10**38, -(10**38), 2**127):
         body = text(value.to_bytes(20, "big", signed=True))
-        found, decoded = read(schema, body, {"d": DecimalType(38, 2)})
-        assert (found, decoded.bad) == ([None], None)
+        values, decoded = read(schema, body, {"d": DecimalType(38, 2)})
+        assert (values, decoded.bad) == ([None], None)
 
 
 def test_a_time_that_fits_no_timestamp_is_null() -> None:
-    found, decoded = read(record(("t", LONG)), number(2**62), {"t": FieldType.TIMESTAMP})
-    assert (found, decoded.bad) == ([None], None)
+    values, decoded = read(record(("t", LONG)), number(2**62), {"t": FieldType.TIMESTAMP})
+    assert (values, decoded.bad) == ([None], None)
     assert read(record(("t", LONG)), number(2**62), {"t": Unit.ISO})[0] == [None]
 
 
@@ -262,8 +264,8 @@ def test_items_without_bytes_cost_nothing_however_many_they_are() -> None:
     nulls = {"type": "array", "items": record(("n", "null"), name="e")}
     schema = record(("n", nulls), ("id", "int"))
     assert read(schema, number(2**62) + number(0) + number(3), {"id": FieldType.BIGINT})[0] == [3]
-    found, decoded = read(record(("n", empty), ("id", "int")), number(2**62) + number(0), {"id": FieldType.BIGINT})
-    assert (found, decoded.faults.tolist()) == ([None], [Fault.CUT])
+    values, decoded = read(record(("n", empty), ("id", "int")), number(2**62) + number(0), {"id": FieldType.BIGINT})
+    assert (values, decoded.faults.tolist()) == ([None], [Fault.CUT])
 
 
 def test_records_without_bytes_that_hold_each_other_twice_cost_nothing() -> None:
@@ -298,11 +300,11 @@ def test_versions_of_values_that_cannot_be_decompressed_fill_no_memory() -> None
 def test_records_within_each_other_beyond_all_measure_are_a_fault() -> None:
     chain = record(("next", ["null", "r"]))
     schema = record(("c", chain), ("id", "int"), name="outer")
-    for depth, wanted in ((900, Fault.NONE), (5_000, Fault.TOO_DEEP)):
+    for depth, expected_fault in ((900, Fault.NONE), (5_000, Fault.TOO_DEEP)):
         body = number(1) * depth + number(0) + number(4)
-        found, decoded = read(schema, body, {"id": FieldType.BIGINT})
-        assert decoded.faults.tolist() == [wanted]
-        assert found == [4 if wanted is Fault.NONE else None]
+        values, decoded = read(schema, body, {"id": FieldType.BIGINT})
+        assert decoded.faults.tolist() == [expected_fault]
+        assert values == [4 if expected_fault is Fault.NONE else None]
 
 
 def test_every_cut_and_every_flipped_byte_gives_a_value_a_null_or_a_reason(seed: int, cage: Cage) -> None:
@@ -311,21 +313,21 @@ def test_every_cut_and_every_flipped_byte_gives_a_value_a_null_or_a_reason(seed:
     for _ in range(times(4)):
         writer = Generator(chance)
         schema = writer.schema()
-        requests = [Request(path, kind) for path in leaves(schema, writer.named)[-3:] if path for kind in (
+        requests = [Request(path, kind) for path in leaves(schema, writer.types_by_name)[-3:] if path for kind in (
             FieldType.STRING, FieldType.BIGINT, DecimalType(9, 3), Unit.MILLISECONDS)]  # fmt: skip
-        whole = framed(1, encoded(schema, writer.value(schema), writer.named, chance))[:600]
+        whole = framed(1, encoded(schema, writer.value(schema), writer.types_by_name, chance))[:600]
         decoder = Decoder(Head.CONFLUENT, requests, Texts({1: json.dumps(schema)}))
         damaged = [whole[:size] for size in range(len(whole))]
         for at in range(5, len(whole)):
             damaged += (whole[:at] + bytes([whole[at] ^ flip]) + whole[at + 1 :] for flip in (1, 0x80, 0xFF))
         for value in (whole, *damaged):
-            alone = decoder.decode(cage.array(value))
+            decoded = decoder.decode(cage.array(value))
             among = decoder.decode(pa.array([b"\0" * 40, value, b"\xff" * 40]))
-            found = [rows(column)[0] for column in alone.columns]
-            assert found == [rows(column)[1] for column in among.columns]
-            assert alone.faults[0] == among.faults[1]
-            assert alone.bad is None or alone.reason(0)
-            fields_read += sum(one is not None for one in found)
+            values = [rows(column)[0] for column in decoded.columns]
+            assert values == [rows(column)[1] for column in among.columns]
+            assert decoded.faults[0] == among.faults[1]
+            assert decoded.bad is None or decoded.reason(0)
+            fields_read += sum(one is not None for one in values)
     assert fields_read
 
 

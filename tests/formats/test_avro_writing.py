@@ -119,11 +119,11 @@ def test_a_value_that_its_field_does_not_take_is_named_with_its_row(kind, type_,
 def test_what_stands_in_a_null_struct_or_a_null_list_is_not_looked_at() -> None:
     inner = pa.struct([pa.field("x", pa.int64(), nullable=False)])
     kind = pa.struct([("s", inner), ("l", pa.list_(pa.field("element", inner, nullable=False)))])
-    hidden = pa.StructArray.from_arrays([pa.array([None, 5])], fields=list(inner), mask=pa.array([True, False]))
+    null_structs = pa.StructArray.from_arrays([pa.array([None, 5])], fields=list(inner), mask=pa.array([True, False]))
     lists = pa.ListArray.from_arrays(
-        pa.array([0, 1, 2]), hidden, type=kind.field("l").type, mask=pa.array([True, False])
+        pa.array([0, 1, 2]), null_structs, type=kind.field("l").type, mask=pa.array([True, False])
     )
-    values = pa.StructArray.from_arrays([hidden, lists], fields=list(kind))
+    values = pa.StructArray.from_arrays([null_structs, lists], fields=list(kind))
     encoder = avro_encoder(parse_avro(avro_schema_of(kind, "r")), kind, "s")
     assert encode(encoder, values, b"").to_pylist() == [b"\0\0", b"\2\x0a\2\2\x0a\0"]
 

@@ -41,7 +41,7 @@ def nested(types: int) -> str:
     return text
 
 
-def named(count: int, first: str) -> list[dict]:
+def nested_records(count: int, first: str) -> list[dict]:
     """Records that hold the one before them, by its name."""
     others = (record(("before", f"R{number - 1}"), ("n", "long"), name=f"R{number}") for number in range(1, count))
     return [record(("n", first), name="R0"), *others]
@@ -52,7 +52,7 @@ def in_json(levels: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("schema", "said"),
+    ("schema", "sentence"),
     [
         (nested(120), "of more than 100 types within each other is not supported"),
         (nested(190), "lists and objects within each other"),
@@ -61,17 +61,17 @@ def in_json(levels: int) -> str:
         (json.dumps(record(("n", record(("x", "long"), name="R" * 50_000)))), "record RRR"),
     ],
 )
-def test_a_schema_beyond_all_measure_is_a_short_reason(schema: str, said: str) -> None:
+def test_a_schema_beyond_all_measure_is_a_short_reason(schema: str, sentence: str) -> None:
     read_values = read(schema)
     (problem,) = read_values.problems.values()
-    assert said in problem.sentence
+    assert sentence in problem.sentence
     assert len(problem.sentence) < 500
 
 
 def test_a_chain_of_records_is_skipped_however_long_it_is() -> None:
     for first, body in (("long", b"\x02" * 800), ("null", b"\x02" * 799)):
         top = record(("skipped", "R799"), ("m", "long"), name="Top")
-        values = read(json.dumps(["null", *named(800, first), top]), "m", body=b"\xc2\x0c" + body + b"\x54")
+        values = read(json.dumps(["null", *nested_records(800, first), top]), "m", body=b"\xc2\x0c" + body + b"\x54")
         assert values.problems == {}
         assert values.columns[0].to_pylist() == [42]
 

@@ -133,10 +133,10 @@ def test_messages_of_one_name_with_a_field_are_told_apart() -> None:
     assert proto_schema_of(kind, "com.shop.Orders").splitlines() == lines
 
 
-@pytest.mark.parametrize(("encoder", "what"), [(proto_encoder, "Protobuf"), (json_encoder, "JSON")])
-def test_a_null_where_none_may_be_names_the_item(encoder, what: str) -> None:
-    kind = pa.struct([("a", pa.list_(pa.field("element", pa.int64(), nullable=what == "Protobuf")))])
-    made: Encoder = encoder(kind)
+@pytest.mark.parametrize(("encoder", "format_name"), [(proto_encoder, "Protobuf"), (json_encoder, "JSON")])
+def test_a_null_where_none_may_be_names_the_item(encoder, format_name: str) -> None:
+    kind = pa.struct([("a", pa.list_(pa.field("element", pa.int64(), nullable=format_name == "Protobuf")))])
+    item_encoder: Encoder = encoder(kind)
     with pytest.raises(ValueFaultError) as fault:
-        encode(made, pa.array([{"a": [1]}, {"a": [2, None]}], kind), b"")
+        encode(item_encoder, pa.array([{"a": [1]}, {"a": [2, None]}], kind), b"")
     assert (fault.value.row, fault.value.where) == (1, "a[]")

@@ -77,12 +77,12 @@ def test_lists_maps_groups_and_messages_are_json_text_and_paths_lead_into_them()
     requests = [Request(path, numbers[not isinstance(forms[0], int)]) for path, forms in FORMS.items()]
     extension = b"\x0a\x07\x0a\x01s\xa2\x06\x01x\x00"[:-1]  # a line with a field that its schema does not name
     values = [framed(1, SECOND, body()), framed(1, SECOND, b""), None, framed(1, SECOND, extension)]
-    found = decoded(Texts(SOURCE), values, *requests)
-    rows = [column.to_pylist() for column in found.columns]
+    batch = decoded(Texts(SOURCE), values, *requests)
+    rows = [column.to_pylist() for column in batch.columns]
     assert {request.path: tuple(row[:2]) for request, row in zip(requests, rows, strict=True)} == FORMS
     assert [row[2] for row in rows] == [None] * len(rows)
     assert rows[0][3] == '[{"sku":"s"}]'
-    assert found.bad is None
+    assert batch.bad is None
 
 
 @pytest.mark.parametrize(
@@ -95,29 +95,29 @@ def test_lists_maps_groups_and_messages_are_json_text_and_paths_lead_into_them()
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_of_a_list_or_a_group_is_named(path: tuple, kind: object, name: str) -> None:
-    found = decoded(Texts(SOURCE), [framed(1, SECOND, body())], Request(path, kind))
-    assert found.faults.tolist() == [Fault.OTHER_TYPE]
-    assert f"of p.M as {name}" in found.reason(0)
+    batch = decoded(Texts(SOURCE), [framed(1, SECOND, body())], Request(path, kind))
+    assert batch.faults.tolist() == [Fault.OTHER_TYPE]
+    assert f"of p.M as {name}" in batch.reason(0)
 
 
 def test_damage_that_the_loop_passes_over_is_a_fault_where_a_text_is_asked_for() -> None:
     value = framed(1, SECOND, b"\x0a\x01\xff")  # a line whose only byte is no field
     first = Request(("first", "sku"), TEXT)
     assert decoded(Texts(SOURCE), [value], first).bad is None
-    found = decoded(Texts(SOURCE), [value], first, Request(("lines",), TEXT))
-    assert (found.faults.tolist(), found.columns[1].to_pylist()) == ([Fault.CUT], [None])
+    batch = decoded(Texts(SOURCE), [value], first, Request(("lines",), TEXT))
+    assert (batch.faults.tolist(), batch.columns[1].to_pylist()) == ([Fault.CUT], [None])
 
 
 def test_bytes_of_a_text_in_a_list_that_are_no_utf_8_are_replaced() -> None:
     source = 'syntax = "proto2"; message M { repeated string names = 1; }'
-    found = decoded(Texts(source), [framed(1, b"\0", b"\x0a\x01\xff")], Request(("names",), TEXT))
-    assert (found.bad, found.columns[0].to_pylist()) == (None, ['["\ufffd"]'])
+    batch = decoded(Texts(source), [framed(1, b"\0", b"\x0a\x01\xff")], Request(("names",), TEXT))
+    assert (batch.bad, batch.columns[0].to_pylist()) == (None, ['["\ufffd"]'])
 
 
 def test_a_misspelt_path_is_named_with_the_one_that_is_there(caplog: pytest.LogCaptureFixture) -> None:
     values = [framed(1, b"\0", b"\x0a\x04Oslo")] * 3
-    found = decoded(Texts(ORDERS), values, Request(("shpo",), TEXT), Request(("at", "second"), FieldType.BIGINT))
-    assert [column.null_count for column in found.columns] == [3, 3]
+    batch = decoded(Texts(ORDERS), values, Request(("shpo",), TEXT), Request(("at", "second"), FieldType.BIGINT))
+    assert [column.null_count for column in batch.columns] == [3, 3]
     assert [record.getMessage() for record in caplog.records] == [
         f"message {message} of schema 1 has no {wrong}, which is null in its records; did you mean {right}?"
         for message, wrong, right in (("Order", "$.shpo", "$.shop"), ("Order", "$.at.second", "$.at.seconds"))
@@ -146,7 +146,7 @@ def test_every_cut_and_every_flipped_byte_gives_a_value_a_null_or_a_reason(seed:
             for values, row in ((cage.array(value), 0), (pa.array([b"\0" * 40, value, b"\xff" * 40]), 1)):
                 bodies = bodies_of(Head.NONE, values)
                 columns = decode(linked, bodies, np.zeros(len(values), np.int32), requests)
-                rows.append(([proto_laws.shown(column, row) for column in columns], bodies.faults[row]))
+                rows.append(([proto_laws.comparable_value(column, row) for column in columns], bodies.faults[row]))
             assert rows[0] == rows[1]
             assert rows[0][1] in (Fault.NONE, Fault.CUT)
             fields_read += sum(one is not None for one in rows[0][0])

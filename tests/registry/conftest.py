@@ -45,8 +45,8 @@ def connect(fake: FakeRegistry, clock: Clock) -> Connect:
     """Make a client of the fake, or of other addresses; options without their prefix, `_` for a dot."""
 
     def make(url: str | None = None, **options: str) -> Registry:
-        given = {"url": url or fake.url, "cache": "none", **{k.replace("_", "."): v for k, v in options.items()}}
-        config = RegistryConfig.from_options({f"schemaRegistry.{name}": value for name, value in given.items()})
+        settings = {"url": url or fake.url, "cache": "none", **{k.replace("_", "."): v for k, v in options.items()}}
+        config = RegistryConfig.from_options({f"schemaRegistry.{name}": value for name, value in settings.items()})
         return Registry(config, Transport(config, clock=clock, pause=clock.pause))
 
     return make

@@ -46,11 +46,11 @@ def test_a_schema_is_registered_once_and_found_by_id_and_by_subject(registry: Re
     assert registry.register(subject, SchemaKind.AVRO, INNER) == schema_id
     assert registry.lookup(subject, SchemaKind.AVRO, INNER) == schema_id
     assert registry.lookup(subject, SchemaKind.AVRO, '"string"') is None
-    found = registry.schema(schema_id)
-    assert (found.schema_id, found.kind, found.text, found.references) == (schema_id, SchemaKind.AVRO, INNER, ())
+    schema = registry.schema(schema_id)
+    assert (schema.schema_id, schema.kind, schema.text, schema.references) == (schema_id, SchemaKind.AVRO, INNER, ())
     newest = registry.latest(subject)
     assert newest is not None
-    assert (newest.subject, newest.version, newest.schema) == (subject, 1, found)
+    assert (newest.subject, newest.version, newest.schema) == (subject, 1, schema)
     assert subject in registry.subjects()
     assert subject in registry.subjects_of(schema_id)
 
@@ -59,15 +59,15 @@ def test_a_schema_is_registered_once_and_found_by_id_and_by_subject(registry: Re
 def test_the_other_kinds_are_named_by_the_registry(
     registry: Registry, subject: str, kind: SchemaKind, text: str
 ) -> None:
-    found = registry.schema(registry.register(subject, kind, text))
-    assert (found.kind, found.text) == (kind, text)
+    schema = registry.schema(registry.register(subject, kind, text))
+    assert (schema.kind, schema.text) == (kind, text)
 
 
 def test_what_a_schema_refers_to_comes_with_it(registry: Registry, subject: str) -> None:
     registry.register(f"{subject}-inner", SchemaKind.AVRO, INNER)
-    named = NamedSchema("n.Inner", INNER)
+    reference = NamedSchema("n.Inner", INNER)
     schema_id = registry.register(subject, SchemaKind.AVRO, OUTER, {"n.Inner": (f"{subject}-inner", 1)})
-    assert registry.schema(schema_id).references == (named,)
+    assert registry.schema(schema_id).references == (reference,)
 
 
 def test_an_id_that_nobody_registered_is_unknown_and_that_is_final(registry: Registry) -> None:

@@ -57,9 +57,9 @@ ANSWERS = {
 def test_each_answer_that_is_no_schema_is_one_sentence_of_the_right_kind(
     fake: FakeRegistry, connect: Connect, clock: Clock, name: str
 ) -> None:
-    answer, kind, said, again = ANSWERS[name]
+    answer, kind, sentence, again = ANSWERS[name]
     fake.rule = lambda _method, _path: answer
-    with pytest.raises(kind, match=said) as caught:
+    with pytest.raises(kind, match=sentence) as caught:
         connect().schema(1)
     assert type(caught.value) is kind
     assert tokens.SECRET not in str(caught.value)
@@ -92,12 +92,12 @@ def test_a_login_that_is_repeated_as_it_was_sent_shows_in_no_error(fake: FakeReg
         connect(user="boss", password=tokens.SECRET).schema(1)
 
 
-@pytest.mark.parametrize("words", ["a", "a:/:", "a='", "x:/y:"])
-def test_the_words_of_a_fault_are_looked_through_once(fake: FakeRegistry, connect: Connect, words: str) -> None:
-    fake.rule = lambda _method, _path: reply(404, {"message": words * 400_000, "error_code": 9})
+@pytest.mark.parametrize("text", ["a", "a:/:", "a='", "x:/y:"])
+def test_the_words_of_a_fault_are_looked_through_once(fake: FakeRegistry, connect: Connect, text: str) -> None:
+    fake.rule = lambda _method, _path: reply(404, {"message": text * 400_000, "error_code": 9})
     with pytest.raises(UnavailableError):
         connect().schema(1)
-    fake.rule = lambda _method, _path: reply(422, {"message": words * 400_000})
+    fake.rule = lambda _method, _path: reply(422, {"message": text * 400_000})
     with pytest.raises(KeyedwmError, match="does not accept the schema") as caught:
         connect().schema(1)
     assert len(str(caught.value)) < 600
@@ -156,15 +156,15 @@ def test_an_address_that_is_refused_is_left_for_the_next_one_and_that_stays_firs
     fake: FakeRegistry, connect: Connect, clock: Clock
 ) -> None:
     first, second = fake.add("s", TEXT), fake.add("s", '"long"')
-    gone = f"http://127.0.0.1:{free_ports(1)[0]}"
-    registry = connect(f"{gone},{fake.url}")
+    closed_url = f"http://127.0.0.1:{free_ports(1)[0]}"
+    registry = connect(f"{closed_url},{fake.url}")
     assert [registry.schema(first).text, registry.schema(second).text] == [TEXT, '"long"']
     assert clock.pauses == []
     fake.rule = lambda _method, _path: reply(500, b"")
     with pytest.raises(UnavailableError) as caught:
         registry.schema(99)
     assert f"{fake.url}: it answers 500" in str(caught.value)
-    assert f"{gone}: Connection refused" in str(caught.value)
+    assert f"{closed_url}: Connection refused" in str(caught.value)
 
 
 def test_an_id_that_one_address_does_not_know_yet_is_asked_of_the_others(fake: FakeRegistry, connect: Connect) -> None:
@@ -252,15 +252,15 @@ def test_an_answer_that_is_not_whole_in_time_keeps_no_thread(connect: Connect) -
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "sentence"),
     [
         ("http://no-such-host.invalid", "the name does not resolve"),
         ("https://{host}", "it does not answer in TLS: is it http?"),
     ],
 )
-def test_an_address_that_is_none_is_said(fake: FakeRegistry, connect: Connect, url: str, said: str) -> None:
+def test_an_address_that_is_none_is_said(fake: FakeRegistry, connect: Connect, url: str, sentence: str) -> None:
     host = fake.url.removeprefix("http://").removesuffix(PATH)
-    with pytest.raises(UnavailableError, match=said):
+    with pytest.raises(UnavailableError, match=sentence):
         connect(url.format(host=host), timeout="1 second").schema(1)
 
 
@@ -291,13 +291,13 @@ def test_references_come_in_the_order_of_need_and_one_that_is_missing_is_a_fault
     fake.add("middle", '"long"', references=[{"name": "base", "subject": "base", "version": 1}])
     both = [{"name": "middle", "subject": "middle", "version": 1}, {"name": "base", "subject": "base", "version": 1}]
     registry = connect()
-    found = registry.schema(fake.add("top", TEXT, references=both))
-    assert [reference.name for reference in found.references] == ["base", "middle"]
-    lost = fake.add("lost", '"double"', references=[{"name": "x.proto", "subject": "x", "version": 3}])
+    schema = registry.schema(fake.add("top", TEXT, references=both))
+    assert [reference.name for reference in schema.references] == ["base", "middle"]
+    orphan_id = fake.add("lost", '"double"', references=[{"name": "x.proto", "subject": "x", "version": 3}])
     with pytest.raises(
         UnavailableError, match=r"it has no version 3 of subject 'x', which is referred to as 'x.proto'"
     ):
-        registry.schema(lost)
+        registry.schema(orphan_id)
 
 
 def test_schemas_that_refer_to_each_other_end(fake: FakeRegistry, connect: Connect) -> None:
@@ -348,13 +348,13 @@ def test_the_token_provider_is_asked_for_a_token_of_the_moment(fake: FakeRegistr
 
 
 @pytest.mark.parametrize(
-    ("provider", "said"),
+    ("provider", "sentence"),
     [("failing", "raised ConnectionError"), ("empty", "gave no token: a bearer token as a string is expected")],
 )
 def test_a_provider_without_a_token_fails_at_once_in_one_sentence(
-    fake: FakeRegistry, connect: Connect, provider: str, said: str
+    fake: FakeRegistry, connect: Connect, provider: str, sentence: str
 ) -> None:
-    with pytest.raises(RegistryAccessError, match=f"the token provider tests.tokens:{provider} {said}") as caught:
+    with pytest.raises(RegistryAccessError, match=f"the token provider tests.tokens:{provider} {sentence}") as caught:
         connect(token_provider=f"tests.tokens:{provider}").schema(1)
     assert tokens.SECRET not in str(caught.value)
     assert fake.requests == []
@@ -362,12 +362,12 @@ def test_a_provider_without_a_token_fails_at_once_in_one_sentence(
 
 def test_a_refused_login_names_the_option_that_gave_it(fake: FakeRegistry, connect: Connect) -> None:
     fake.rule = lambda _method, _path: reply(401, b"")
-    for options, named in (
+    for options, sentence in (
         ({}, "of which none is set"),
         ({"user": "a", "password": "b"}, r"check schemaRegistry\.user and schemaRegistry\.password"),
         ({"token": "abc"}, r"check schemaRegistry\.token"),
     ):
-        with pytest.raises(RegistryAccessError, match=named):
+        with pytest.raises(RegistryAccessError, match=sentence):
             connect(**options).schema(1)
 
 

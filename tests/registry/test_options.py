@@ -16,8 +16,8 @@ URL = {"url": "https://one:8081"}
 
 
 def parsed(**options: str) -> RegistryConfig:
-    given = {name.replace("__", "."): value for name, value in options.items()}
-    return RegistryConfig.from_options({f"schemaRegistry.{name}": value for name, value in given.items()})
+    settings = {name.replace("__", "."): value for name, value in options.items()}
+    return RegistryConfig.from_options({f"schemaRegistry.{name}": value for name, value in settings.items()})
 
 
 def test_addresses_have_the_ports_of_their_protocol_and_names_ignore_case() -> None:
@@ -40,7 +40,7 @@ def test_the_config_travels_with_its_secrets_and_shows_none(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "sentence"),
     [
         ({}, r"option schemaRegistry\.url is missing: an address such as https://registry:8081"),
         ({"url": ","}, r"schemaRegistry\.url: ',' is wrong"),
@@ -73,8 +73,8 @@ def test_the_config_travels_with_its_secrets_and_shows_none(tmp_path: Path, monk
         ),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence_without_secrets(options: dict[str, str], said: str) -> None:
-    with pytest.raises(OptionError, match=said) as caught:
+def test_what_is_wrong_is_said_in_one_sentence_without_secrets(options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(OptionError, match=sentence) as caught:
         parsed(**options)
     assert SECRET not in str(caught.value)
 

@@ -82,8 +82,8 @@ def test_the_header_of_a_record_leads_to_its_schema(serialize: Serialize, tails:
     with SchemaRegistryClient.new_client({"url": "mock://heads"}) as client:
         value = serialize(client, headers, **{"schema.id.serializer": header_schema_id_serializer})
         guids = Guids()
-        written = pa.array([[{"key": name, "value": header} for name, header in headers]], HEADERS_TYPE)
-        ids = header_ids(written, "__value_schema_id")
+        header_column = pa.array([[{"key": name, "value": header} for name, header in headers]], HEADERS_TYPE)
+        ids = header_ids(header_column, "__value_schema_id")
         bodies = bodies_of(Head.CONFLUENT, pa.array([value], pa.binary()), ids, guids, tails=tails)
         assert client.get_schema_by_guid(guids.text(int(bodies.ids[0]))).schema_str
     assert bodies.faults.tolist() == [Fault.NONE]

@@ -20,9 +20,9 @@ STORE = "ssl_truststore_location"
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the certificates lie."""
-    made = tmp_path_factory.mktemp("certificates")
-    certificates(made)
-    return made
+    directory = tmp_path_factory.mktemp("certificates")
+    certificates(directory)
+    return directory
 
 
 @pytest.fixture(params=[False, True], ids=["tls", "mtls"])
