@@ -22,8 +22,8 @@ from keyedwm.formats.field_requests import Request
 from keyedwm.formats.heads import Head
 from tests.formats.avro_texts import expected_json, expected_leaf, loaded, part_of, same_json, same_part
 from tests.formats.generated_avro import (
-    REQUEST_TYPES,
     PARTS,
+    REQUEST_TYPES,
     TIMES,
     UNREADABLE,
     Generator,
