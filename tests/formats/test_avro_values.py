@@ -151,7 +151,7 @@ def test_a_newer_writer_needs_no_restart_and_ids_are_asked_for_once() -> None:
     decoded = decoder.decode(pa.array(both))
     assert [rows(column) for column in decoded.columns] == [[1, 5, 2], [None, "Oslo", None]]
     assert decoded.ids().to_pylist() == [1, 9, 1]
-    assert texts.asked == [1, 9]
+    assert texts.asked_ids == [1, 9]
 
 
 def test_of_a_union_the_branch_of_the_asked_type_is_read_and_a_step_names_one() -> None:
