@@ -71,7 +71,7 @@ def test_drop_duplicates_before_an_aggregate_is_refused_and_told_of_deduplicate(
     {
         "deduplicate: df=5: a frame, or keyedwm.spark.kafka(...), is expected": lambda _: deduplicate(5, "k"),
         "deduplicate: on=5: the names of columns are expected": lambda df: deduplicate(df, 5),
-        "deduplicate: on=[]: a column at least": lambda df: deduplicate(df, []),
+        "deduplicate: on=[]: name at least one column": lambda df: deduplicate(df, []),
         "deduplicate: the frame has no column 'kk'; did you mean 'k'": lambda df: deduplicate(df, "kk"),
         "deduplicate: the frame has no control rows": lambda df: deduplicate(df.drop("control"), "k"),
         "option within: 'soon' is wrong": lambda df: deduplicate(df, "k", within="soon"),
