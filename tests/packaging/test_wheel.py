@@ -34,7 +34,10 @@ IN_EXTRAS = {
     "pytest": "test", "testcontainers": "test",
 }  # fmt: skip
 # What they bring themselves, imported beside them.
-BROUGHT = {"docker": "testcontainers", "py4j": "pyspark", "requests": "pyiceberg", "sqlalchemy": "pyiceberg"}
+BROUGHT = {
+    "docker": "testcontainers", "llvmlite": "numba", "py4j": "pyspark", "requests": "pyiceberg",
+    "sqlalchemy": "pyiceberg",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
