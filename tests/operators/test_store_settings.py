@@ -249,5 +249,5 @@ def test_a_store_of_other_panes_says_that_these_cannot_change(other):
     operator = WindowOperator(plan_of(tumbling(10)), store)
     operator.add_message(ONE)
     operator.flush()
-    with pytest.raises(KeyedwmError, match="early panes, what late panes wait for and accumulating must stay"):
+    with pytest.raises(KeyedwmError, match="early panes, the kind of late panes and accumulating must stay"):
         WindowOperator(plan_of(tumbling(10), **other), MemoryStore(store.blobs))
