@@ -1,7 +1,7 @@
 """Public names that a later version removes, each with the versions and the name to use instead.
 
 Rule: a deprecated name works, with a `DeprecationWarning`, from `since` on, and in every version before `removal`.
-The promises (docs/reference/versions.md) say how far apart the two versions are.
+The promises (docs/reference/promises.md) say how far apart the two versions are.
 """
 
 from __future__ import annotations

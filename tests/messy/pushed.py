@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ from tests.messy.rejected import Rejected
 from tests.messy.scalar import Maker
 from tests.messy.windows import SessionModel, SlidingModel, compare, random_window, rules_of
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _SOURCE = row_schema([""], headers=False, control=False)
 _TEXT, _WHOLE = BY_NAME["text"], BY_NAME["small int64"]
 _JSON_TEXT = Kind(

@@ -6,7 +6,7 @@ import pickle
 import random
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -39,7 +39,7 @@ def ms(moment: datetime) -> int:
 
 def shown(zone: ZoneInfo, time_ms: int) -> int:
     """What the clock shows, in ms since it showed the beginning of 1970."""
-    local = datetime.fromtimestamp(time_ms // 1_000, UTC).astimezone(zone).replace(tzinfo=None)
+    local = datetime.fromtimestamp(time_ms // 1_000, timezone.utc).astimezone(zone).replace(tzinfo=None)
     return (local - EPOCH) // timedelta(milliseconds=1)
 
 
@@ -60,7 +60,7 @@ def walked(zone: ZoneInfo, first_ms: int, last_ms: int, step_ms: int, months: in
 
 
 def changes(zone: str, years: range) -> list[int]:
-    return [at for at, _ in zone_rules(zone)[1:] if datetime.fromtimestamp(at / 1_000, UTC).year in years]
+    return [at for at, _ in zone_rules(zone)[1:] if datetime.fromtimestamp(at / 1_000, timezone.utc).year in years]
 
 
 @pytest.mark.parametrize("zone", ZONES)
@@ -69,7 +69,7 @@ def test_frames_begin_where_one_notes_it_who_walks_along_the_clock(zone, seed):
     found = changes(zone, range(1971, 2060))
     moments = [*rng.sample(found, min(3, len(found))), rng.randrange(10**12) // MINUTE * MINUTE]
     if zone == "Pacific/Apia":
-        moments.append(ms(datetime(2011, 12, 30, 10, tzinfo=UTC)))
+        moments.append(ms(datetime(2011, 12, 30, 10, tzinfo=timezone.utc)))
     steps = [15 * MINUTE, HOUR, 2 * HOUR, 12 * HOUR, DAY, 7 * DAY]
     for moment in moments:
         for step_ms, months in [(rng.choice(steps), 0), (DAY, 0), (HOUR, 0), (0, 1)][: 2 + 2 * (moment == moments[0])]:
@@ -104,7 +104,7 @@ def test_days_and_months_begin_where_zoneinfo_says(zone):
     days, months = tumbling("1 day", zone=zone), tumbling("1 month", zone=zone)
     for number in range(900):
         day = date(2017, 1, 1) + timedelta(days=number)
-        start = ms(datetime(day.year, day.month, day.day, tzinfo=info).astimezone(UTC))
+        start = ms(datetime(day.year, day.month, day.day, tzinfo=info).astimezone(timezone.utc))
         if shown(info, start) % DAY == 0:  # a midnight that the clock shows
             assert days.start_of(days.frame_of(start)) == start
             assert days.frame_of(start - 1) == days.frame_of(start) - 1
@@ -114,11 +114,11 @@ def test_days_and_months_begin_where_zoneinfo_says(zone):
 
 def test_days_have_the_hours_that_the_clock_gives_them():
     window = tumbling("1 day", zone="Europe/Berlin")
-    first = window.frame_of(ms(datetime(2026, 1, 1, 12, tzinfo=UTC)))
+    first = window.frame_of(ms(datetime(2026, 1, 1, 12, tzinfo=timezone.utc)))
     hours = Counter(np.diff(window.starts_of(np.arange(first, first + 366))).tolist())
     assert hours == {24 * HOUR: 363, 23 * HOUR: 1, 25 * HOUR: 1}
     hourly = tumbling("1 hour", zone="Europe/Berlin")
-    summer, winter = (ms(datetime(2026, *at, tzinfo=UTC)) for at in ((3, 28, 23), (10, 24, 22)))
+    summer, winter = (ms(datetime(2026, *at, tzinfo=timezone.utc)) for at in ((3, 28, 23), (10, 24, 22)))
     assert window.start_of(window.frame_of(summer)) == summer
     assert hourly.frame_of(summer + 23 * HOUR) - hourly.frame_of(summer) == 23
     assert hourly.frame_of(winter + 25 * HOUR) - hourly.frame_of(winter) == 25

@@ -12,14 +12,14 @@ import sys
 import tempfile
 import time
 import traceback
-from enum import StrEnum
+from enum import Enum
 from pathlib import Path
 
 import tests.platforms
 from tests.platforms.parts import NotServedError
 
 
-class Outcome(StrEnum):
+class Outcome(Enum):
     """How a trial ended."""
 
     PASSED = "passed"
@@ -59,7 +59,7 @@ def main() -> int:
         start = time.monotonic()
         print(f"{name}: started", flush=True)
         outcome, line = run_trial(name)
-        print(f"{name}: {outcome} in {time.monotonic() - start:.0f} s: {line}", flush=True)
+        print(f"{name}: {outcome.value} in {time.monotonic() - start:.0f} s: {line}", flush=True)
         outcomes.append(outcome)
     return int(Outcome.FAILED in outcomes)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_days_of_a_zone_are_counted_over_rows_and_in_the_source_also_after_a_res
     topic_of, load, described, started
 ):
     def at(*moment: int) -> int:
-        return round(datetime(*moment, tzinfo=UTC).timestamp() * 1_000)
+        return round(datetime(*moment, tzinfo=timezone.utc).timestamp() * 1_000)
 
     topic = topic_of(1)
     rows = aggregate(
@@ -92,4 +92,4 @@ def _records(times: list[int]) -> list[Record]:
 
 
 def _utc(row, edge: str) -> str:
-    return datetime.fromtimestamp(row["window"][edge].timestamp(), UTC).strftime("%Y-%m-%dT%H")
+    return datetime.fromtimestamp(row["window"][edge].timestamp(), timezone.utc).strftime("%Y-%m-%dT%H")

@@ -12,7 +12,7 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from functools import cached_property, lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
@@ -171,7 +171,7 @@ class ZoneFrames:
 
 
 def _ms_of(year: int, month: int) -> int:
-    return int(datetime(year, month, 1, tzinfo=UTC).timestamp()) * 1_000
+    return int(datetime(year, month, 1, tzinfo=timezone.utc).timestamp()) * 1_000
 
 
 _MOST_MONTHS = 1_200
