@@ -68,7 +68,7 @@ def run(
 
     pipeline: a function from the input's rows to the results; with `pushed`, from `source(spark)` with all options,
     which is not loaded. steps: lists of records, each one batch of the input, or `Silence(span)`, or `RESTART`.
-    options: the source's options, such as `watermarkLag`. topics: topic -> number of partitions, by default those that
+    options: the source's options, such as `watermarkLag`. topics: topic -> number of partitions, by default as many as
     the records name. restart_each_step: whether to restart the query after every step; the results must not change.
     schemas: those of the registry, with the ids 1, 2 and so on; schemas of the records' values are added.
 

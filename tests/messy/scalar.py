@@ -157,7 +157,7 @@ class Maker:
     def __init__(
         self, rng: random.Random, feed: Feed, *, keeps_values: bool = True, where: bool = True, simple: bool = False
     ) -> None:
-        """keeps_values: also those that keep every value. where: also with conditions. simple: of one column alone."""
+        """keeps_values: draw functions that keep every value, too. where: conditions, too. simple: one column each."""
         self.rng, self.feed, self.keeps_values, self.where, self.simple = rng, feed, keeps_values, where, simple
         self.expectations: list[Expectation] = []
 

@@ -61,13 +61,11 @@ def sql_view(spark: SparkSession, name: str, rows: DataFrame | Source) -> DataFr
         raise OptionError(f"sql_view: name={argument_text(name)}: letters, digits and _ are expected, such as 'orders'")
     view = events(rows)
     try:
-        # A name that no session has: this session may have a view or a table `name` of its own.
-        probe = f"{name}_{uuid4().hex}"
-        view.createOrReplaceTempView(probe)
-        is_here = spark.catalog.tableExists(probe)
-        view.sparkSession.catalog.dropTempView(probe)
-        if is_here:
-            view.createOrReplaceTempView(name)
+        if not _is_of_session(view, spark, name):
+            raise OptionError(
+                f"sql_view: the rows of the view {name!r} are of another session: give the session that made them"
+            )
+        view.createOrReplaceTempView(name)
     except PySparkException as error:
         if not (error.getCondition() or "").startswith(_IN_PIPELINE):
             raise
@@ -75,11 +73,20 @@ def sql_view(spark: SparkSession, name: str, rows: DataFrame | Source) -> DataFr
             f"sql_view: a pipeline rejects the view {name!r}: decorate a function that returns events(...) with "
             "pyspark.pipelines.temporary_view"
         ) from error
-    if not is_here:
-        raise OptionError(
-            f"sql_view: the rows of the view {name!r} are of another session: give the session that made them"
-        )
     return view
+
+
+def _is_of_session(view: DataFrame, spark: SparkSession, name: str) -> bool:
+    """Return whether a view of the frame appears in the session.
+
+    The view for this question has a name that no session has: the session may have a view or a table `name` of its own.
+    """
+    probe = f"{name}_{uuid4().hex}"
+    view.createOrReplaceTempView(probe)
+    try:
+        return spark.catalog.tableExists(probe)
+    finally:
+        view.sparkSession.catalog.dropTempView(probe)
 
 
 def late_rows(
