@@ -22,6 +22,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "report-a-vulnerability.md",
     "tests/system/README.md": "design/tests-of-the-system.md",
+    "tests/operators/README.md": "design/window-requirements.md",
 }
 # Pages for contributors, and lists: the search shows pages of the same words first.
 _LAST_IN_SEARCH = (

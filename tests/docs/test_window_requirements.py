@@ -1,4 +1,4 @@
-"""docs/design/window-requirements.md: every requirement once, in order, and each test that it names exists."""
+"""tests/operators/README.md: every requirement once, in order, and each test that it names exists."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| W(\d+) \| ([^|]+) \| ([^|]+) \|([^|]*)\|([^|]*)\|$", re.MULTILINE)
-ROWS = ROW.findall((ROOT / "docs" / "design" / "window-requirements.md").read_text())
+ROWS = ROW.findall((ROOT / "tests" / "operators" / "README.md").read_text())
 NUMBERS = [
     *range(1, 11), *range(11, 20), *range(20, 26), *range(30, 37), *range(40, 54), *range(60, 67), *range(70, 74),
     *range(80, 87), *range(90, 95), *range(100, 108),
