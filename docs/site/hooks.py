@@ -40,7 +40,7 @@ _DOORS = """<div class="doors" markdown>
 
 [**Look up** Options, columns, errors, metrics](reference/options.md)
 
-[**Understand** Watermarks, late rows, guarantees](design/rules.md)
+[**Understand** Guarantees, delivery, scaling, security](explanation/guarantees.md)
 
 </div>
 """

@@ -47,6 +47,7 @@ BESIDE: Mapping[str, Mapping[str, str]] = {
 }
 # What a parser says of a value in other words than "is wrong; ... is expected".
 TAKES = {
+    "subscribe": "topics, with commas between",
     "columns": "a comma list of columns of the source, or of fields such as json:$.amount::double AS amount",
     "where": "a condition on columns of the source and on fields, such as json:$.amount::double > 100",
     "controlSecret": "16 to 4096 bytes, in place, as env:NAME or as file:PATH",

@@ -27,6 +27,11 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
+# Pages create them.
+TOPICS_OF_PAGES = (
+    "site-visits", "page-visits", "placed", "shipments", "clean", "upper-case", "accepted", "dead-letters",
+    "avro-orders",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -49,10 +54,7 @@ def test_the_code_of_a_page_runs(
     for name in topics.values():
         create_topic(cluster, name, 2)
     cluster.close()
-    topics |= {
-        name: f"{topic}-{name}"
-        for name in ("site-visits", "page-visits", "placed", "shipments", "clean", "dead-letters", "avro-orders")
-    }  # pages create them
+    topics |= {name: f"{topic}-{name}" for name in TOPICS_OF_PAGES}
     names = {"spark": spark}
     database = request.getfixturevalue("postgres").address if "import psycopg" in page.read_text() else ""
     registry = request.getfixturevalue("schema_registry") if "localhost:8081" in page.read_text() else ""
