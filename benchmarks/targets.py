@@ -167,7 +167,7 @@ DECISIONS = (
     Target("tumbling 10 s, over loaded rows (rate, higher is better)", LEAST, 1, Ratio("windows-tumbling", OURS)),
     Target("sliding 60 s / 1 s (rate, higher is better)", LEAST, 6, Ratio("windows-sliding-60", OURS)),
     Target(
-        "batches of 10,000 rows, 1 M keys, against Spark's RocksDB (rate, higher is better)",
+        "batches of 10,000 rows, 1 M keys, against Spark's RocksDB, in full batches (rate, higher is better)",
         LEAST, 3, Ratio("state-rocksdb", OURS, "steady"),
     ),
     Target(
@@ -266,7 +266,7 @@ OTHERS = (
         "sessions, batches of 1,000 rows, 1 M keys, against keyedwm 0.1", LEAST, 2, Ratio("state-small-session", OURS)
     ),
     Target(
-        "batches of 10,000 rows, 1 M keys, stage one in the source, against Spark's RocksDB",
+        "batches of 10,000 rows, 1 M keys, stage one in the source, against Spark's RocksDB, in full batches",
         LEAST, 3, Ratio("state-rocksdb", PUSHED, "steady"),
     ),
     Target(
@@ -308,7 +308,7 @@ OTHERS = (
         "Python processes of two queries: windows into Delta, rows into Kafka", MOST, 10,
         Figure("idle", OURS, "python_processes"), "processes",
     ),
-    Target("triggers by which a result is earlier", LEAST, 1, _earlier, "triggers"),
+    Target("two-second triggers by which a result comes before Spark's", LEAST, 1, _earlier, "triggers"),
 )  # fmt: skip
 TARGETS = (*DECISIONS, *OTHERS)
 
