@@ -102,7 +102,7 @@ def test_the_page_says_which_targets_were_met_missed_and_not_measured(results):
     assert {what: verdict for what, verdict in told.items() if verdict != "not measured"} == {
         "sliding 60 s / 1 s (rate, higher is better)": "met, nothing warmed up",
         "sliding 600 s / 1 s": "missed, nothing warmed up",
-        "triggers by which a result is earlier": "met",
+        "two-second triggers by which a result comes before Spark's": "met",
     }
 
 
