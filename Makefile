@@ -106,8 +106,8 @@ campaign: java  ## break running pipelines in every way (KILLS=40 SEED=7 WHERE=c
 upgrade: java  ## start pipelines of earlier versions, kill them in mid-batch, continue with this checkout, and count rows (ARGS="--from 0.4.0 --how savepoint"; minutes a trial)
 	@$(BIN)/python -m tests.upgrade $(ARGS)
 
-simulate: install  ## play seeds of a simulated cluster with faults (SEEDS=200 FROM=1): rows must be exact, once, in order
-	@$(BIN)/python -m tests.system.world --seeds $(or $(SEEDS),200) --from $(or $(FROM),1)
+simulate: install  ## play seeds of a simulated cluster with faults (SEEDS=200 FROM=1): rows must be exact, once, in order; WEEK=1 plays a week of each
+	@$(BIN)/python -m tests.system.world --seeds $(or $(SEEDS),200) --from $(or $(FROM),1) $(if $(WEEK),--week)
 
 fuzz: install  ## made-up bytes for every reader, by coverage (SECONDS=600); what reaches new code is kept in tests/fuzzing/corpus
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps --upgrade --target build/fuzz -r tests/fuzzing/requirements.txt

@@ -11,11 +11,13 @@ from functools import partial
 
 from tests.system.world.faults import Strike
 from tests.system.world.planted import BUGS, falls_at
+from tests.system.world.planted_week import WEEKLY
 from tests.system.world.shrink import shrink
 from tests.system.world.simulate import quiet, run
-from tests.system.world.world import TARGETS, Outcome
+from tests.system.world.week import Week
+from tests.system.world.world import TARGETS, Outcome, World
 
-_TOLD_EVERY = 250  # seeds
+_TOLD_EVERY = {False: 250, True: 10}  # seeds; of weeks fewer
 
 
 def main() -> int:
@@ -24,6 +26,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200, help="how many")
     parser.add_argument("--from", type=int, default=1, dest="first", help="the first seed")
     parser.add_argument("--target", choices=sorted(TARGETS), help="of each seed; else they take turns")
+    parser.add_argument("--week", action="store_true", help="play a week of each seed, not a short history")
     parser.add_argument("--most", type=int, default=5, help="failing seeds that are printed in full")
     parser.add_argument("--trace", action="store_true", help="print the trace of every seed")
     parser.add_argument("--only", nargs="*", metavar="FAULT:N", help="no other strikes than these, as shrinking tells")
@@ -33,22 +36,22 @@ def main() -> int:
     args = parser.parse_args()
     gc.disable()  # between seeds is soon enough
     with quiet():
-        return _play(args) if args.planted is None else _planted(args.first, args.seeds, args.planted)
+        return _play(args) if args.planted is None else _planted(args)
 
 
 def _play(args: argparse.Namespace) -> int:
     only = None if args.only is None else frozenset(map(Strike.parse, args.only))
-    tally = _Tally(args.first)
+    tally, kind = _Tally(args.first), Week if args.week else World
     for seed in range(args.first, args.first + args.seeds):
-        outcome = run(seed, only=only, target=args.target)
+        outcome = run(seed, only=only, target=args.target, kind=kind)
         if seed % 50 == 0:
             gc.collect()
         tally.add(outcome)
         if outcome.violation is not None and len(tally.failed) <= args.most:
-            print(_report(outcome, args.target, is_shrunk=only is not None), flush=True)
+            print(_report(outcome, args, is_shrunk=only is not None), flush=True)
         elif args.trace:
-            print("\n".join(outcome.trace))
-        if tally.seeds % _TOLD_EVERY == 0 and tally.seeds < args.seeds:
+            print("\n".join((*outcome.trace, *outcome.days)))
+        if tally.seeds % _TOLD_EVERY[args.week] == 0 and tally.seeds < args.seeds:
             print(tally.told(), flush=True)
     print(f"seeds by fault: {dict(tally.struck.most_common())}")
     print(tally.told())
@@ -85,10 +88,11 @@ class _Tally:
         )
 
 
-def _report(outcome: Outcome, target: str | None, *, is_shrunk: bool) -> str:
+def _report(outcome: Outcome, args: argparse.Namespace, *, is_shrunk: bool) -> str:
     """The trace of a failing seed with as few strikes as it takes."""
-    least = outcome if is_shrunk else shrink(outcome, partial(run, target=target))
-    of_target = f" --target {target}" if target else ""
+    play = partial(run, target=args.target, kind=Week if args.week else World)
+    least = outcome if is_shrunk else shrink(outcome, play)
+    of_target = (f" --target {args.target}" if args.target else "") + (" --week" if args.week else "")
     strikes = " ".join(f"'{strike}'" for strike in least.strikes)
     return (
         f"seed {outcome.seed}: {outcome.violation}\n  with {len(least.strikes)} of {len(outcome.strikes)} strikes: "
@@ -97,16 +101,16 @@ def _report(outcome: Outcome, target: str | None, *, is_shrunk: bool) -> str:
     )
 
 
-def _planted(first: int, seeds: int, words: list[str]) -> int:
-    missed = 0
-    chosen = [bug for bug in BUGS if not words or any(word in bug.name for word in words)]
+def _planted(args: argparse.Namespace) -> int:
+    missed, (bugs, kind) = 0, (WEEKLY, Week) if args.week else (BUGS, World)
+    chosen = [bug for bug in bugs if not args.planted or any(word in bug.name for word in args.planted)]
     for bug in chosen:
-        found = falls_at(bug, first, seeds)
+        found = falls_at(bug, args.first, args.seeds, kind)
         missed += found is None
         print(f"{'missed' if found is None else f'seed {found.seed}':>10}  {bug.name}", flush=True)
         if found is not None:
             print(f"{'':12}{str(found.violation)[:150]}", flush=True)
-    print(f"{len(chosen) - missed} of {len(chosen)} planted bugs fell within {seeds} seeds from {first}")
+    print(f"{len(chosen) - missed} of {len(chosen)} planted bugs fell within {args.seeds} seeds from {args.first}")
     return 1 if missed else 0
 
 

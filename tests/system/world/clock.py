@@ -20,8 +20,12 @@ _COMPILER = "numba"
 
 
 @contextmanager
-def virtual(clock: Clock, chance: random.Random, fsync: Callable[[int], None]) -> Iterator[None]:
+def virtual(
+    clock: Clock, chance: random.Random, fsync: Callable[[int], None], ahead_ms: Callable[[], float] = lambda: 0
+) -> Iterator[None]:
     """Replace the clock, sleep, random numbers and fsync for this thread while the world runs.
+
+    ahead_ms: how far the wall clock of the driver is ahead of the world's.
 
     Other threads of the process, as those of tests that ran before, keep the real ones: their sleeps would move the
     clock, and their random numbers would be missing here. So does the compiler, which names the files of its cache by
@@ -29,7 +33,7 @@ def virtual(clock: Clock, chance: random.Random, fsync: Callable[[int], None]) -
     """
     ids = random.Random(chance.getrandbits(64))
     replaced = {
-        (time, "time_ns"): lambda: int(clock.now_ms * 1_000_000),
+        (time, "time_ns"): lambda: int((clock.now_ms + ahead_ms()) * 1_000_000),
         (time, "monotonic"): lambda: clock.now_ms / 1_000,
         (time, "sleep"): lambda seconds: clock.pass_ms(max(seconds, 0) * 1_000),
         (uuid, "uuid4"): lambda: uuid.UUID(int=ids.getrandbits(128), version=4),

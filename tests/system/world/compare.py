@@ -22,22 +22,28 @@ def difference(expected: list[str], seen: list[str]) -> str:
     )
 
 
-def late(query: Query) -> str | None:
-    """No event of a batch is below its own channel's watermark."""
+def late(query: Query, excused: set[str]) -> str | None:
+    """No event of a batch is below its own channel's watermark. excused: the values of those that may be."""
     promised: dict[str, int] = {}
     holding = _holding(query)
     for (batch, _), table in sorted(query.rows.items()):
-        columns = (table[name].to_pylist() for name in ("control", "topic", "partition", "offset"))
+        columns = (table[name].to_pylist() for name in ("control", "topic", "partition", "offset", "value"))
         times = (_ms(table, name) for name in ("event_time", "watermark"))
-        for control, topic, partition, offset, event_ms, stamp_ms in zip(*columns, *times, strict=True):
+        for control, topic, partition, offset, value, event_ms, stamp_ms in zip(*columns, *times, strict=True):
             if control is None:
+                if value.decode() in excused:
+                    continue
                 channel = f"{topic}-{partition}"
                 if event_ms < promised.get(channel, event_ms):
                     return f"batch {batch}: {channel} offset {offset} is late by its own channel's watermark"
                 if (batch, channel) in holding and stamp_ms is not None and event_ms < stamp_ms:
                     return f"batch {batch}: {channel} offset {offset} is late by the coalesced watermark"
+            elif control["kind"] == "reset":
+                promised.pop(control["channel"], None)
             elif control["kind"] == "watermark" and control["channel"] is not None:
                 told_ms = round(control["watermark"].timestamp() * 1_000)
+                if told_ms < promised.get(control["channel"], told_ms):
+                    return f"batch {batch}: the watermark of {control['channel']} goes back"
                 promised[control["channel"]] = max(told_ms, promised.get(control["channel"], told_ms))
     return None
 

@@ -77,6 +77,11 @@ class DeltaTarget(Target):
                 values += chosen["value"].cast(pa.string()).to_pylist()
         return values
 
+    def kept(self, query: str) -> int:
+        """The last commit without its files: each has the record of its own batch only."""
+        lines = [line for path in self._entries() for line in path.read_text().splitlines() if query in line]
+        return len(lines[-1]) if lines else 0
+
     def explains(self, sentence: str) -> bool:
         struck = self.faults.struck
         return (

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from keyedwm.kafka.client.connection import TransientError
 from keyedwm.testing.simulated_kafka.brokers import Brokers
@@ -71,6 +71,7 @@ _RARE = (
     (("recreated topic",), 0.15),
     (("copied checkpoint",), 0.3),
 )
+_T = TypeVar("_T")
 _ENDLESS_MS = 24 * 3_600_000
 _SILENCES_MS = (3_000, 40_000, 200_000)
 _PAUSES_MS = (1_000, 20_000, 70_000)
@@ -109,7 +110,11 @@ class EndlessError(BaseException):
 class Faults:
     """Strikes by chance; `active` False: the world is calm. only: nothing but these strikes."""
 
-    def __init__(self, seed: int, brokers: Brokers, *, only: frozenset[Strike] | None = None) -> None:
+    def __init__(
+        self, seed: int, brokers: Brokers, *, only: frozenset[Strike] | None = None, part: float = 1.0,
+        more: Mapping[str, float] | None = None, lines: int = 60,
+    ) -> None:  # fmt: skip
+        """part: what is left of the rates. more: the highest rates of further faults. lines: kept of the trace."""
         chance = random.Random(f"{seed} rates")
         wanted = {name for name in HIGHEST if chance.random() < 0.6}
         self.rates = {name: HIGHEST[name] * chance.random() if name in wanted else 0.0 for name in HIGHEST}
@@ -118,11 +123,16 @@ class Faults:
                 self.rates |= dict.fromkeys(names, 0.0)
         later = LATER | (OTHER_ANSWERS if seed % 2 == 0 else {})
         self.rates |= {name: rate * random.Random(f"{seed} rate of {name}").random() for name, rate in later.items()}
+        self.rates = {name: part * rate for name, rate in self.rates.items()}
+        self.rates |= {
+            name: rate * random.Random(f"{seed} rate of {name}").random() for name, rate in (more or {}).items()
+        }
         self.active = True
+        self.since_ms: float = START_MS  # from when on a wait of a day is endless
         self.inside: str | None = None  # "task" or "commit"
         self.strikes_so_far: list[Strike] = []
         self.struck: Counter[str] = Counter()
-        self.trace: deque[str] = deque(maxlen=60)
+        self.trace: deque[str] = deque(maxlen=lines)
         self._brokers, self._only = brokers, only
         self._draws = {name: random.Random(f"{seed} {name}") for name, rate in self.rates.items() if rate}
         self._opportunities: Counter[str] = Counter()
@@ -152,7 +162,7 @@ class Faults:
         self.note(f"{name} {where}".rstrip())
         return True
 
-    def of(self, name: str, choices: tuple[int, ...]) -> int:
+    def of(self, name: str, choices: Sequence[_T]) -> _T:
         """How a strike turns out, by the stream of its fault."""
         return self._draws[name].choice(choices)
 
@@ -162,7 +172,7 @@ class Faults:
         clock, brokers = self._brokers.clock, self._brokers
         clock.pass_ms(self._ways.choice((0.5, 1, 2, 5)))
         clock.pass_ms(max(brokers.muted_until_ms.get(node, 0) - clock.now_ms, 0))
-        if clock.now_ms - START_MS > _ENDLESS_MS:
+        if clock.now_ms - self.since_ms > _ENDLESS_MS:
             raise EndlessError(f"{name} is asked for ever")
         self._arrive()
         self.step(f"before {name}")

@@ -14,7 +14,8 @@ import pyarrow as pa
 from keyedwm.kafka.records.encode import Producer, encode
 from keyedwm.kafka.records.record_columns import RecordColumns
 from keyedwm.testing.simulated_kafka.brokers import Brokers
-from keyedwm.testing.simulated_kafka.log import START_MS
+from keyedwm.testing.simulated_kafka.coordinators import NODES
+from keyedwm.testing.simulated_kafka.log import START_MS, Log
 
 TOPIC, PARTITIONS, LAG_MS = "in", 3, 1_000
 _FIRST_PRODUCER = 500_000
@@ -32,7 +33,11 @@ class Fed:
 
 @dataclass(slots=True)
 class Feeder:
-    """Writes to the leaders' logs directly: the input's producers are not under test."""
+    """Writes to the leaders' logs directly: the input's producers are not under test.
+
+    ahead_ms: how far the clock of each partition's producer is ahead; None: event times do not follow the clock.
+    late: the values of records that are late because their producer's clock was set back.
+    """
 
     brokers: Brokers
     chance: random.Random
@@ -41,15 +46,21 @@ class Feeder:
     records: dict[int, list[Fed]] = field(default_factory=lambda: {p: [] for p in range(PARTITIONS)})
     aborted: set[int] = field(default_factory=set)
     deleted: set[str] = field(default_factory=set)
+    late: set[str] = field(default_factory=set)
+    ahead_ms: dict[int, int] | None = None
+    silent: frozenset[int] = frozenset()  # partitions
     _generation: int = 0
     _tops: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(PARTITIONS), START_MS))
+    _highest: dict[int, int] = field(default_factory=dict)  # event time in each partition
     _open: dict[int, tuple[int, float]] = field(default_factory=dict)  # partition -> producer, when it ends
     _producers: int = _FIRST_PRODUCER
 
     def write(self) -> None:
         """Some records to some partitions; a transaction begins, or ends when its time has come."""
-        for partition in range(PARTITIONS):
+        for partition in self.records:
             self._end_due(partition)
+            if partition in self.silent:
+                continue
             if self.chance.random() < 0.5:
                 continue
             if partition not in self._open and self.chance.random() < self.transactional:
@@ -61,12 +72,29 @@ class Feeder:
             inside = partition in self._open and self.chance.random() < 0.7
             self._append(partition, self._open[partition][0] if inside else -1)
 
+    def add_partition(self) -> None:
+        """A partition more."""
+        partition = len(self.records)
+        self.brokers.logs[TOPIC, partition] = Log(leader=NODES[partition % len(NODES)])
+        self.records[partition], self._tops[partition] = [], START_MS
+
+    def set_clock(self, partition: int, ahead_ms: int) -> None:
+        """The producer's clock jumps, and event times with it."""
+        self.ahead_ms = (self.ahead_ms or {}) | {partition: ahead_ms}
+        self._tops[partition] = START_MS
+
+    def delete_before(self, partition: int, start: int) -> None:
+        """Delete records that may not be read yet."""
+        log = self.brokers.logs[TOPIC, partition]
+        self.deleted |= {fed.value for fed in self.records[partition] if log.start <= fed.offset < start}
+        log.retain(start)
+
     def recreate(self) -> None:
         """Delete the topic and create it anew; what was in it may be lost."""
         self.deleted |= {fed.value for records in self.records.values() for fed in records}
         self._generation += 1
         self._open.clear()
-        self.brokers.recreate(TOPIC, PARTITIONS)
+        self.brokers.recreate(TOPIC, len(self.records))
         for _ in range(self.chance.choice([0, 0, 20])):
             self.write()
 
@@ -95,15 +123,20 @@ class Feeder:
         log, count = self.brokers.logs[TOPIC, partition], self.chance.randint(1, 5)
         if self.is_large and self.chance.random() < 0.2:
             count *= 40
+        if self.ahead_ms is not None:
+            now_ms = int(self.brokers.clock.now_ms) + self.ahead_ms.get(partition, 0)
+            self._tops[partition] = max(self._tops[partition], now_ms)
         times = []
         for number in range(count):
             self._tops[partition] += self.chance.randint(0, 600)
             event_ms = self._tops[partition] - self.chance.randint(0, LAG_MS)
             times.append(event_ms)
             offset = log.end + number
-            self.records[partition].append(
-                Fed(offset, f"{partition}:{self._generation}:{offset}", event_ms, producer_id)
-            )
+            value = f"{partition}:{self._generation}:{offset}"
+            self.records[partition].append(Fed(offset, value, event_ms, producer_id))
+            if event_ms < self._highest.get(partition, event_ms) - LAG_MS:
+                self.late.add(value)
+            self._highest[partition] = max(event_ms, self._highest.get(partition, event_ms))
         columns = RecordColumns(
             np.array(times, np.int64),
             value=pa.array([fed.value for fed in self.records[partition][-count:]], pa.string()),

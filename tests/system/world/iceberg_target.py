@@ -90,6 +90,10 @@ class IcebergTarget(Target):
             values += chosen["value"].cast(pa.string()).to_pylist()
         return values
 
+    def kept(self, query: str) -> int:
+        records = {} if (table := self._table()) is None else _records(table.metadata)
+        return sum(len(text) for name, text in records.items() if query in name + text)
+
     def explains(self, sentence: str) -> bool:
         lost, older = (bool(self.faults.struck[name]) for name in ("table lost", "table older"))
         is_gone = "there is no Iceberg table" in sentence or "dropped and created again" in sentence

@@ -28,7 +28,7 @@ from pyspark_wm_sink.kafka.marker import Marker
 from pyspark_wm_sink.kafka.ownership import FencedLedger
 from pyspark_wm_sink.tables.log import NewestBatch
 from tests.system.world.simulate import run
-from tests.system.world.world import Outcome
+from tests.system.world.world import Outcome, World
 
 Wrong = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -298,11 +298,11 @@ def planted(bug: Bug) -> Any:
         yield
 
 
-def falls_at(bug: Bug, first: int, seeds: int) -> Outcome | None:
+def falls_at(bug: Bug, first: int, seeds: int, kind: type[World] = World) -> Outcome | None:
     """The first outcome that shows the bug, of a seed that is clean without it; None if no seed does."""
     for seed in range(first, first + seeds):
         with planted(bug):
-            outcome = run(seed, target=bug.target)
-        if outcome.violation is not None and run(seed, target=bug.target).violation is None:
+            outcome = run(seed, target=bug.target, kind=kind)
+        if outcome.violation is not None and run(seed, target=bug.target, kind=kind).violation is None:
             return outcome
     return None

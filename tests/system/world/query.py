@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from unittest import mock
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.core.watermark import Status
+from keyedwm.savepoint_files import Files, Savepoint, write_savepoint
 from keyedwm.testing.simulated_kafka.log import Log
 from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.options.sink_options import SnapshotMode
@@ -104,8 +106,8 @@ class Query:
     @property
     def has_lost(self) -> bool:
         """Whether records that were read are gone, and a read that comes again passes over them by its option."""
-        gone = self.faults.struck["recreated topic"] or self.faults.struck["retention"]
-        return bool(gone) and self.source.get("failOnDataLoss") == "false"
+        gone = any(self.faults.struck[name] for name in ("recreated topic", "retention", "retention ahead"))
+        return gone and self.source.get("failOnDataLoss") == "false"
 
     @property
     def zombie(self) -> Life | None:
@@ -124,6 +126,18 @@ class Query:
         return replace(
             self, sink=sink, checkpoint=checkpoint, rows=dict(self.rows), violations=[], owner="", current=None,
             replaced=None, numbers=1_000_000,
+        )  # fmt: skip
+
+    def continued(self, savepoint: Path, sink: dict[str, str]) -> Query:
+        """A query with a checkpoint of its own that continues from a savepoint of this one, which has stopped."""
+        last = len(self.checkpoint.offsets) - 1
+        sources = [json.loads(self.checkpoint.offsets[last])]
+        manifest = Savepoint(place=str(savepoint), checkpoint="world", batch=last, sources=sources, operators={})
+        write_savepoint(Files(str(savepoint)), manifest)
+        source = {name: value for name, value in self.source.items() if name != "startingOffsets"}
+        return replace(
+            self, source=source | {"continueFrom": str(savepoint)}, sink=sink, checkpoint=Checkpoint(str(uuid.uuid4())),
+            rows={}, violations=list(self.violations), owner="", current=None, replaced=None,
         )  # fmt: skip
 
     def check_idle(self, end: dict) -> None:

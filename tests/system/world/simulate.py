@@ -28,15 +28,20 @@ _FREEZES = (
 )
 
 
-def run(seed: int, *, only: frozenset[Strike] | None = None, target: str | None = None) -> Outcome:
-    """Play one seed from an empty world. only: with no other strikes than these. target: the kind, not the seed's."""
+def run(
+    seed: int, *, only: frozenset[Strike] | None = None, target: str | None = None, kind: type[World] = World
+) -> Outcome:
+    """Play one seed from an empty world.
+
+    only: with no other strikes than these. target: the kind, not the seed's. kind: of the world.
+    """
     directory = Path(tempfile.mkdtemp(prefix="world-", dir=_memory()))
-    world = World(seed, directory, only=only, target=target)
+    world = kind(seed, directory, only=only, target=target)
     threads = pa.cpu_count()
     pa.set_cpu_count(1)  # a few rows at a time: threads would only wait for each other
     try:
         with ExitStack() as stack:
-            stack.enter_context(virtual(world.clock, random.Random(seed + 1), world.fsync))
+            stack.enter_context(virtual(world.clock, random.Random(seed + 1), world.fsync, world.ahead_ms))
             for name in _FREEZES:
                 stack.enter_context(mock.patch(name))
             stack.enter_context(mock.patch.object(Cluster, "connect", world.connect))

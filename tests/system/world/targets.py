@@ -43,8 +43,16 @@ class Target(ABC):
         """What a committed reader sees, in its order."""
 
     @abstractmethod
+    def kept(self, query: str) -> int:
+        """The bytes that the product keeps here about the batches of a query."""
+
+    @abstractmethod
     def copied_options(self) -> dict[str, str]:
         """The options of a query on a copy of the checkpoint, and of what lies in it."""
+
+    def moved_options(self) -> dict[str, str]:
+        """The options of a query that continues from a savepoint of another."""
+        return {**self.options, "sharedTable": "true"}
 
     @abstractmethod
     def before_a_life(self) -> None:
@@ -97,6 +105,10 @@ class KafkaTarget(Target):
             shutil.copytree(self._ledger, copy)
         return {**self.options, "ledger": str(copy)}
 
+    def moved_options(self) -> dict[str, str]:
+        self._ledger = self._ledger.with_name(f"{self._ledger.name}+")
+        return {**self.options, "ledger": str(self._ledger)}
+
     def before_a_life(self) -> None:
         """The ledger's directory is lost, or an older copy takes its place."""
         copy = self.directory / "older"
@@ -127,6 +139,9 @@ class KafkaTarget(Target):
 
     def arrive(self) -> None:
         """Nothing comes late: a request of another epoch is refused."""
+
+    def kept(self, query: str) -> int:  # noqa: ARG002 - each query has a ledger of its own
+        return sum(path.stat().st_size for path in self._ledger.rglob("*") if path.is_file())
 
     def seen(self, partition: int) -> list[str]:
         log = self.brokers.logs[TOPIC, partition]

@@ -29,11 +29,19 @@ _VERSIONS = BrokerVersionData(api_versions=dict.fromkeys(range(100), (0, 20)))
 Travel = Callable[[int, Any, Callable[[], Any], int], Any]
 
 
+# A broker -> the version of Kafka whose requests it offers; None: it offers all that the simulation has.
+Offered = Callable[[int], "tuple[int, int] | None"]
+
+
+def _offered(kafka: tuple[int, int] | None) -> BrokerVersionData:
+    return _VERSIONS if kafka is None else BrokerVersionData(kafka)
+
+
 @functools.cache
-def _version(request_class: type, least: int | None, most: int | None) -> int:
+def _version(request_class: type, least: int | None, most: int | None, kafka: tuple[int, int] | None) -> int:
     """The version that client and broker agree on for a request within these limits."""
     limits = {name: limit for name, limit in (("min_version", least), ("max_version", most)) if limit is not None}
-    return int(_VERSIONS.api_version(request_class, **limits))
+    return int(_offered(kafka).api_version(request_class, **limits))
 
 
 @functools.cache
@@ -47,13 +55,15 @@ class SimulatedConnection:
     """Stands in for Connection."""
 
     def __init__(
-        self, brokers: Brokers, config: ClientConfig, travel: Travel, holds: Callable[[Any], bool] = lambda _: False
-    ) -> None:
+        self, brokers: Brokers, config: ClientConfig, travel: Travel, holds: Callable[[Any], bool] = lambda _: False,
+        offered: Offered = lambda _node: None,
+    ) -> None:  # fmt: skip
         """holds: whether the answer to a request is there only when it is waited for."""
         self.config = config
         self.usable = True
-        self.api_versions = {api: newest for api, (_, newest) in _VERSIONS.api_versions.items()}
-        self._brokers, self._travel, self._holds = brokers, travel, holds
+        versions = _offered(offered(brokers.any_node())).api_versions
+        self.api_versions = {api: newest for api, (_, newest) in versions.items()}
+        self._brokers, self._travel, self._holds, self._offered = brokers, travel, holds, offered
         self._held: dict[Answer, Callable[[], None]] = {}
 
     def submit(self, node_id: int | None, request: Any) -> Answer:
@@ -74,7 +84,7 @@ class SimulatedConnection:
         return answer
 
     def _exchange(self, node: int, request: Any) -> Any:
-        version = _version(type(request), request._min_version, request._max_version)
+        version = _version(type(request), request._min_version, request._max_version, self._offered(node))
         request.API_VERSION = version
         arrived = type(request).decode(bytes(request.encode(version=version)), version=version)
         response = self._brokers.answer(node, arrived)

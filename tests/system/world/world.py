@@ -30,7 +30,7 @@ from tests.system.world.query import Checkpoint, Life, Query, SawTwoError, insid
 from tests.system.world.targets import KafkaTarget, Target
 from tests.system.world.wire import SimulatedConnection
 
-_TURNS, _CALM_TURNS, _CALM_LIVES = 7, 60, 4
+_TURNS, _CALM_LIVES = 7, 4
 _QUIET_TURNS = 2
 _LINE = 200  # characters
 _TURN_OF = ("delta", "kafka", "iceberg", "kafka")  # seed by seed
@@ -47,10 +47,11 @@ class Outcome:
     trace: tuple[str, ...]
     strikes: tuple[Strike, ...]
     batches: int
+    days: tuple[str, ...] = ()
 
     def told(self) -> str:
         """The trace, for people."""
-        return "\n".join(f"    {line[:_LINE]}" for line in self.trace)
+        return "\n".join(f"    {line[:_LINE]}" for line in (*self.trace, *self.days))
 
     def report(self) -> str:
         """What a failing seed shows."""
@@ -59,6 +60,9 @@ class Outcome:
 
 class World:
     """Everything of one seed."""
+
+    calm_turns = 60
+    days: tuple[str, ...] = ()
 
     def __init__(
         self, seed: int, directory: Path, *, only: frozenset[Strike] | None = None, target: str | None = None
@@ -69,11 +73,22 @@ class World:
         self.chance = random.Random(seed)
         self.clock = Clock()
         self.brokers = Brokers(self.clock)
-        self.faults = Faults(seed, self.brokers, only=only)
+        self.faults = self.chances(seed, only)
         self.connections: list[SimulatedConnection] = []
         self.source_limits = LIMITS
         self.queries: list[Query] = []
         self._at_work: Query | None = None  # whose turn it is
+
+    def chances(self, seed: int, only: frozenset[Strike] | None) -> Faults:
+        return Faults(seed, self.brokers, only=only)
+
+    def ahead_ms(self) -> float:
+        """How far the driver's clock is ahead."""
+        return 0
+
+    def offered(self, _node: int) -> tuple[int, int] | None:
+        """The version of Kafka whose requests a broker offers; None: all of the simulation."""
+        return None
 
     def build(self) -> Target:
         """Topics, and the query's options by the seed."""
@@ -113,7 +128,7 @@ class World:
 
     def connect(self, config: ClientConfig, _timeout_ms: int = 0) -> Cluster:
         """Stands in for Cluster.connect."""
-        connection = SimulatedConnection(self.brokers, config, self.faults.travel, self.faults.holds)
+        connection = SimulatedConnection(self.brokers, config, self.faults.travel, self.faults.holds, self.offered)
         self.connections.append(connection)
         return Cluster(connection)  # type: ignore[arg-type]
 
@@ -129,9 +144,8 @@ class World:
         """Trouble, then calm, then the comparison."""
         stopped = None
         try:
-            for _ in range(_TURNS):
-                self._turn(self.chance.choice(self.queries))
-            self.faults.active = False
+            self.trouble()
+            self.faults.active, self.faults.since_ms = False, self.clock.now_ms
             self.faults.note("calm")
             self.target.arrive()
             self.feeder.finish()
@@ -155,8 +169,13 @@ class World:
         return Outcome(
             self.seed, None if violation is None else named(violation), None if stopped is None else named(stopped),
             tuple(map(named, self.faults.trace)), tuple(self.faults.strikes_so_far),
-            len(self.queries[0].checkpoint.offsets),
+            len(self.queries[0].checkpoint.offsets), self.days,
         )  # fmt: skip
+
+    def trouble(self) -> None:
+        """The turns in which things go wrong."""
+        for _ in range(_TURNS):
+            self._turn(self.chance.choice(self.queries))
 
     def _turn(self, query: Query) -> None:
         """One planning and its batch, by the query's life or a new one."""
@@ -233,7 +252,7 @@ class World:
     def _retain(self) -> None:
         """Records of committed batches are deleted: what was processed is never required again."""
         positions = [query.positions(self.brokers.topic_ids) for query in self.queries]
-        for partition in range(PARTITIONS):
+        for partition in self.feeder.records:
             if self.faults.strikes("retention", f"of partition {partition}"):
                 log = self.brokers.logs[TOPIC, partition]
                 read = min(log.end, *(known.get(partition, 0) for known in positions))
@@ -257,7 +276,7 @@ class World:
             try:
                 life = query.life()
                 quiet = 0
-                for _ in range(_CALM_TURNS):
+                for _ in range(self.calm_turns):
                     quiet = 0 if life.turn() else quiet + 1
                     self.clock.pass_ms(10_000)
                     if quiet == _QUIET_TURNS and self._is_read(query):
@@ -274,7 +293,7 @@ class World:
 
     def _is_read(self, query: Query) -> bool:
         positions = query.positions(self.brokers.topic_ids)
-        return all(positions.get(p, 0) >= self.brokers.logs[TOPIC, p].end for p in range(PARTITIONS))
+        return all(positions.get(p, 0) >= self.brokers.logs[TOPIC, p].end for p in self.feeder.records)
 
     def end_processes(self) -> None:
         """The driver's process and all executors are gone."""
@@ -287,7 +306,7 @@ class World:
         found = [*self.target.violations, *(one for query in self.queries for one in query.violations)]
         if found:
             return found[0]
-        for partition in range(PARTITIONS):
+        for partition in self.feeder.records:
             expected = self.feeder.expected(partition, committed=self.committed)
             seen = self.target.seen(partition)
             if self.feeder.deleted:
@@ -299,7 +318,7 @@ class World:
                 return f"partition {partition}: {difference(expected, seen)}"
             if stopped is not None and (len(set(seen)) < len(seen) or not set(seen) <= set(expected)):
                 return f"partition {partition}, after a stop: {difference(expected, seen)}"
-        return next(filter(None, map(late, self.queries)), None)
+        return next(filter(None, (late(query, self.feeder.late) for query in self.queries)), None)
 
     def _check_stop(self, query: Query, error: KeyedwmError, *, is_newest: bool) -> None:
         """Whether a query may stop so in trouble, to be started again; only a newer start, or a copy, replaces one."""
@@ -323,6 +342,7 @@ class World:
             or "other rows" in sentence
         )
         unknown = "does not exist" in sentence and bool(self.faults.struck["stale metadata"])
+        lost = lost or (bool(self.faults.struck["retention ahead"]) and sentence.startswith(DataLossError.__name__))
         # Of a table that was restored, what the two have in common may be gone: then their watermarks tell.
         copied = "a copy of this checkpoint has run" in sentence and bool(self.faults.struck["copied checkpoint"])
         # A late request for a producer id takes it from whoever has it now, as another driver's would.
