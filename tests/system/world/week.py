@@ -64,7 +64,6 @@ class Week(World):
         self._versions = dict.fromkeys(NODES, 0)
         self._to_upgrade: list[int] = []
         self._ahead_ms = self._stops = 0
-        self.moved: list[Query] = []  # those that other queries have continued from
         self._accepts_loss = random.Random(f"{seed} loss").random() < 0.7
         super().__init__(seed, directory, only=only, target=target)
 

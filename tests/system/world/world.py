@@ -77,6 +77,7 @@ class World:
         self.connections: list[SimulatedConnection] = []
         self.source_limits = LIMITS
         self.queries: list[Query] = []
+        self.moved: list[Query] = []  # those that others have continued from by savepoints
         self._at_work: Query | None = None  # whose turn it is
 
     def chances(self, seed: int, only: frozenset[Strike] | None) -> Faults:
@@ -169,7 +170,7 @@ class World:
         return Outcome(
             self.seed, None if violation is None else named(violation), None if stopped is None else named(stopped),
             tuple(map(named, self.faults.trace)), tuple(self.faults.strikes_so_far),
-            len(self.queries[0].checkpoint.offsets), self.days,
+            sum(len(query.checkpoint.offsets) for query in (*self.moved, self.queries[0])), self.days,
         )  # fmt: skip
 
     def trouble(self) -> None:
