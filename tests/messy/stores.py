@@ -32,14 +32,14 @@ from tests.operators.laws.grid import GridModel
 from tests.operators.laws.key_rows import KeyRowModel
 from tests.operators.laws.on_demand import OnDemandModel
 from tests.operators.laws.sessions import SessionModel
-from tests.operators.stored import KEEP_ALL, Message, table, told
+from tests.operators.stored import KEEP_ALL, Message, records_text, table
 
 _RECORD_TEXT = "told__"
 
 
 def records(window: pa.Table) -> str:
     """The messages of a window, as the models tell them."""
-    return told(window.select(["topic", "partition", "offset"]))
+    return records_text(window.select(["topic", "partition", "offset"]))
 
 
 @dataclass
@@ -65,7 +65,9 @@ class Case:
 
     def add_rows(self, rows: list[Row]) -> None:
         messages = [self.message(row) for row in rows]
-        self.model.take(messages, 0) if isinstance(self.model, SessionModel) else self.model.take(messages)
+        self.model.add_messages(messages, 0) if isinstance(self.model, SessionModel) else self.model.add_messages(
+            messages
+        )
 
 
 def play(rng: random.Random) -> int:
@@ -81,14 +83,14 @@ def play(rng: random.Random) -> int:
     rows = {(row.partition, row.offset): row for batch in feed.batches for row in batch.rows}
     compared = 0
     for number, batch in enumerate(feed.batches):
-        begin, given_back = len(case.model.made), len(case.model.rejected)
+        begin, given_back = len(case.model.results), len(case.model.rejected)
         case.watermark(batch.before)
         case.add_rows(batch.rows)
         case.watermark(batch.after)
         result_rows = [row for row in pipeline.batch((feed, batch)) if row["control"] is None]
         at = f"batch {number}, {case.plan.window}"
         panes = [row for row in result_rows if row["pane"] is not None]
-        compare(case, rows, panes, case.model.made[begin:], at)
+        compare(case, rows, panes, case.model.results[begin:], at)
         if late is LatePolicy.EMIT:
             expected = Counter((one[4:], reason) for one, reason in case.model.rejected[given_back:])
             reasons = Counter(
@@ -236,7 +238,7 @@ class OffsetModel:
         for label in {one.k for one in inside}:
             messages = sorted((one for one in inside if one.k == label), key=lambda one: one.offset)
             last = start + self.window.size - 1
-            self.made.append((partition, start, last, label, told(table(messages)), "on_time", 0, False))
+            self.results.append((partition, start, last, label, records_text(table(messages)), "on_time", 0, False))
 
 
 def offsets(rng: random.Random, feed: Feed, expectations: Sequence[Expectation]) -> Case:

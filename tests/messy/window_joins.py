@@ -19,7 +19,7 @@ from tests.messy.feed import TOPIC, Feed, Row
 from tests.messy.joins import SIDES, two_feeds
 from tests.messy.rows import EVENT_TIME
 from tests.operators.stored import Message
-from tests.operators.test_window_join_alone import Alone
+from tests.operators.test_window_join_alone import UnmatchedModel
 
 _NONE = (None, None)
 
@@ -39,7 +39,7 @@ def play(rng: random.Random) -> int:
         how=How.INNER if unbounded else rng.choice([How.INNER, How.LEFT, How.RIGHT, How.FULL]),
     )  # fmt: skip
     pipeline = Pipeline(BucketWindowJoin(plan=plan), rng.choice([1, 2, 2, 3]), others=1)
-    model, labels = Alone(plan), {}
+    model, labels = UnmatchedModel(plan), {}
     shift = feeds[LEFT].base - feeds[LEFT].base % (window.size_ms * step)
     rows = tuple({row[2:]: row for batch in feed.batches for row in batch.rows} for feed in feeds)
     compared = 0

@@ -128,7 +128,7 @@ def table(plan: JoinPlan, side: int, rows: Sequence[Row]) -> pa.Table:
     return pa.table([columns[field.name].cast(field.type) for field in schema], schema=schema)
 
 
-class Driven:
+class DrivenJoin:
     """An operator over a store; `restarts`: it is built anew before every step."""
 
     def __init__(self, plan: JoinPlan, *, restarts: bool = False, limits: StateLimits = SMALL) -> None:
@@ -140,13 +140,13 @@ class Driven:
     def step(self, step: Step) -> list[dict[str, Any]]:
         late_before = self.operator.late_rows
         if isinstance(step, Rows):
-            made = list(self.operator.on_rows(step.side, table(self.plan, step.side, step.rows), None))
+            outputs = list(self.operator.on_rows(step.side, table(self.plan, step.side, step.rows), None))
         else:
-            made = list(self.operator.on_watermark(step.side, step.key, step.time_ms))
+            outputs = list(self.operator.on_watermark(step.side, step.key, step.time_ms))
         self.late_rows += self.operator.late_rows - late_before
         if self._restarts:
             self.restart()
-        return [row for one in made for row in one.rows.to_pylist()]
+        return [row for one in outputs for row in one.rows.to_pylist()]
 
     def restart(self) -> None:
         self.drain()
@@ -168,35 +168,36 @@ class Driven:
 def expected(plan: JoinPlan, steps: Iterable[Step]) -> Counter:
     """By brute force: every row is late or not when it comes; then all pairs, and who is in none."""
     on_time: list[list[Row]] = [[], []]
-    made: Counter = Counter()
-    received: dict[tuple[int, int], int] = {}
+    expected_rows: Counter = Counter()
+    watermarks_ms: dict[tuple[int, int], int] = {}
     for step in steps:
         if isinstance(step, Mark):
             at = step.side, step.key
-            received[at] = max(step.time_ms, received.get(at, step.time_ms))
+            watermarks_ms[at] = max(step.time_ms, watermarks_ms.get(at, step.time_ms))
             continue
         for row in step.rows:
             late = any(
-                time is not None and time < received.get((step.side, at), time) for at, time in enumerate(row.times)
+                time is not None and time < watermarks_ms.get((step.side, at), time)
+                for at, time in enumerate(row.times)
             )
             if not late:
                 on_time[step.side].append(row)
             elif plan.late is LatePolicy.EMIT and (step.side == LEFT or plan.pairs_leave):
-                made[_shown(plan, *_alone(step.side, row), late=True)] += 1
-    matched: list[set[int]] = [set(), set()]
+                expected_rows[_result_row(plan, *_with_null_side(step.side, row), late=True)] += 1
+    matched_rows: list[set[int]] = [set(), set()]
     for at_left, left in enumerate(on_time[LEFT]):
         for at_right, right in enumerate(on_time[RIGHT]):
             if _fits(plan, left, right):
-                matched[LEFT].add(at_left)
-                matched[RIGHT].add(at_right)
+                matched_rows[LEFT].add(at_left)
+                matched_rows[RIGHT].add(at_right)
                 if plan.pairs_leave:
-                    made[_shown(plan, left, right)] += 1
+                    expected_rows[_result_row(plan, left, right)] += 1
     for side in (LEFT, RIGHT):
         for at, row in enumerate(on_time[side]):
-            semi = side == LEFT and plan.how is How.LEFT_SEMI and at in matched[LEFT]
-            if semi or (plan.pads(side) and at not in matched[side]):
-                made[_shown(plan, *_alone(side, row))] += 1
-    return made
+            semi = side == LEFT and plan.how is How.LEFT_SEMI and at in matched_rows[LEFT]
+            if semi or (plan.pads(side) and at not in matched_rows[side]):
+                expected_rows[_result_row(plan, *_with_null_side(side, row))] += 1
+    return expected_rows
 
 
 def _fits(plan: JoinPlan, left: Row, right: Row) -> bool:
@@ -216,14 +217,14 @@ def _fits(plan: JoinPlan, left: Row, right: Row) -> bool:
     return True
 
 
-def _alone(side: int, row: Row) -> tuple[Row | None, Row | None]:
+def _with_null_side(side: int, row: Row) -> tuple[Row | None, Row | None]:
     return (row, None) if side == LEFT else (None, row)
 
 
-def _shown(plan: JoinPlan, left: Row | None, right: Row | None, *, late: bool = False) -> tuple:
+def _result_row(plan: JoinPlan, left: Row | None, right: Row | None, *, late: bool = False) -> tuple:
     values = []
-    for one, mine, theirs in plan.columns:
-        row, name = (left, mine) if left is not None and mine is not None else (right, theirs)
+    for one, left_name, right_name in plan.columns:
+        row, name = (left, left_name) if left is not None and left_name is not None else (right, right_name)
         values.append((one.name, None if row is None or name is None else _value(row, name)))
     if plan.late is LatePolicy.EMIT:
         values.append(("late", late))
@@ -238,7 +239,7 @@ def _value(row: Row, name: str) -> Any:
     return row.value if name in "vw" else getattr(row, name)
 
 
-def counted(rows: Iterable[dict[str, Any]]) -> Counter:
+def row_counts(rows: Iterable[dict[str, Any]]) -> Counter:
     """Results as they are compared: times in ms."""
     return Counter(
         tuple(
@@ -249,14 +250,14 @@ def counted(rows: Iterable[dict[str, Any]]) -> Counter:
     )
 
 
-def cut(rng: random.Random, steps: Sequence[Step]) -> Iterator[Step]:
+def split_steps(rng: random.Random, steps: Sequence[Step]) -> Iterator[Step]:
     """The same steps, rows cut into runs at random."""
     for step in steps:
         if isinstance(step, Mark):
             yield step
             continue
-        left = list(step.rows)
-        while left:
-            count = rng.randrange(1, len(left) + 1)
-            yield replace(step, rows=tuple(left[:count]))
-            left = left[count:]
+        rest_rows = list(step.rows)
+        while rest_rows:
+            count = rng.randrange(1, len(rest_rows) + 1)
+            yield replace(step, rows=tuple(rest_rows[:count]))
+            rest_rows = rest_rows[count:]

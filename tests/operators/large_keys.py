@@ -61,8 +61,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gib", type=float, default=2.2, help="of key text")
     parser.add_argument("--frames", type=int, default=8, help="that they are spread over")
-    asked = parser.parse_args()
-    keys = int(asked.gib * 2**30 / KEY_BYTES) // AT_ONCE * AT_ONCE
+    options = parser.parse_args()
+    keys = int(options.gib * 2**30 / KEY_BYTES) // AT_ONCE * AT_ONCE
     window = SlidingWindow(1_000, 1_000)
     plan = WindowPlan(
         schema=SCHEMA, by=("k",), window=window, aggregates=(("n", agg.count()),), time="event_time", order=()
@@ -71,22 +71,25 @@ def main() -> None:
         store, largest = Files(Path(place)), 0
         for first in range(0, keys, AT_ONCE):
             operator = operator_of(plan, store)
-            list(operator.on_rows(0, combine_rows(plan, rows(first, 1_000 * (first * asked.frames // keys))), None))
+            list(operator.on_rows(0, combine_rows(plan, rows(first, 1_000 * (first * options.frames // keys))), None))
             largest = max(largest, store.write(operator.drain()))
-        held = sum(store.sizes.values())
-        operator, found, pieces = operator_of(plan, store), 0, 0
+        held_bytes = sum(store.sizes.values())
+        operator, result_keys, pieces = operator_of(plan, store), 0, 0
         last = ""
-        for output in operator.on_watermark(0, 0, 1_000 * asked.frames):
+        for output in operator.on_watermark(0, 0, 1_000 * options.frames):
             names = output.rows["k"]
             assert names[0].as_py() > last, "keys are not in order, or come twice"
             assert set(output.rows["n"].unique().to_pylist()) == {1}
-            last, found, pieces = names[-1].as_py(), found + output.rows.num_rows, pieces + 1
+            last, result_keys, pieces = names[-1].as_py(), result_keys + output.rows.num_rows, pieces + 1
         store.write(operator.drain())
-        assert found == keys, f"{found} keys of {keys} came out"
+        assert result_keys == keys, f"{result_keys} keys of {keys} came out"
         assert set(store.sizes) == {"note"}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"{keys} keys of {KEY_BYTES} bytes, {held / 2**30:.2f} GiB held, the largest blob {largest / 2**20:.1f} MiB; "
-          f"all left in {pieces} pieces; {peak:.1f} GiB of memory at most")  # fmt: skip
+    print(
+        f"{keys} keys of {KEY_BYTES} bytes, {held_bytes / 2**30:.2f} GiB held, "
+        f"the largest blob {largest / 2**20:.1f} MiB; "
+        f"all left in {pieces} pieces; {peak:.1f} GiB of memory at most"
+    )
 
 
 if __name__ == "__main__":

@@ -30,8 +30,8 @@ def pieces(begin: RescaledState, layout: BucketLayout, old: Iterable[Mapping[str
         if name != MANIFEST and not (suffix and name.endswith(suffix))
     ]
     batches = pa.Table.from_pylist(rows, _COLUMNS).to_batches(max_chunksize=3)
-    cut = CutBlobs(begin.rescale, layout.ids)(batches)
-    return [SimpleNamespace(**row) for batch in cut for row in batch.to_pylist()]
+    piece_batches = CutBlobs(begin.rescale, layout.ids)(batches)
+    return [SimpleNamespace(**row) for batch in piece_batches for row in batch.to_pylist()]
 
 
 def processor_in_buckets(who: str, plan: ProcessPlan, blobs: Mapping[str, bytes], count: int) -> list[dict[str, bytes]]:
@@ -42,9 +42,12 @@ def processor_in_buckets(who: str, plan: ProcessPlan, blobs: Mapping[str, bytes]
         who=who, plan=plan, count=count, digest=plan.digest(), description=None, states=facts, blobs=(names,)
     )
     new: list[dict[str, bytes]] = [{} for _ in range(count)]
-    told: list[list[tuple[str, Any]]] = [[] for _ in range(count)]
+    manifest_facts: list[list[tuple[str, Any]]] = [[] for _ in range(count)]
     for name in names:
-        for number, called, blob, fact in move.cuts(0, name, blobs[name], None):
-            new[number][called] = blob
-            told[number].append((called, fact))
-    return [held | {MANIFEST: move.manifest_with(None, told[number], number)} for number, held in enumerate(new)]
+        for number, blob_name, blob, fact in move.cuts(0, name, blobs[name], None):
+            new[number][blob_name] = blob
+            manifest_facts[number].append((blob_name, fact))
+    return [
+        new_blobs | {MANIFEST: move.manifest_with(None, manifest_facts[number], number)}
+        for number, new_blobs in enumerate(new)
+    ]

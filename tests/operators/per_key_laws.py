@@ -37,10 +37,12 @@ def play(seeds: range) -> None:
 def main(seeds: int, first: int = 0) -> None:
     """Play the seeds; a difference ends it with the numbers of its seeds."""
     for seed in range(first, first + seeds, TOGETHER):
-        played = range(seed, min(seed + TOGETHER, first + seeds))
-        play(played)
-        if (played.stop - first) % _SHOWN_EVERY == 0:
-            print(f"seeds {first} to {played.stop - 1}, {process_time():.0f} s of CPU time, no difference", flush=True)
+        seed_block = range(seed, min(seed + TOGETHER, first + seeds))
+        play(seed_block)
+        if (seed_block.stop - first) % _SHOWN_EVERY == 0:
+            print(
+                f"seeds {first} to {seed_block.stop - 1}, {process_time():.0f} s of CPU time, no difference", flush=True
+            )
     print(f"{seeds} seeds from {first} on, no difference")
 
 

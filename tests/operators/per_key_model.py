@@ -37,9 +37,9 @@ class Model:
     first_ms: int = NEVER
     highs: dict = field(default_factory=dict)  # owner → partition → highest event time
     own: dict = field(default_factory=dict)
-    seen: dict = field(default_factory=dict)
+    last_seen_ms: dict = field(default_factory=dict)
     windows: dict = field(default_factory=lambda: defaultdict(list))  # key, end → offsets
-    shown: set = field(default_factory=set)  # key, end of windows that were on time
+    on_time_windows: set = field(default_factory=set)  # key, end of windows that were on time
     late: list = field(default_factory=list)
 
     @property
@@ -56,18 +56,18 @@ class Model:
                 continue
             reach = max(self.own.get(owner, NEVER), max(self.highs[owner].values()) - self.lag_ms)
             if reach <= floor_ms:
-                for held in (self.highs, self.own, self.seen):
-                    held.pop(owner, None)
+                for owner_state in (self.highs, self.own, self.last_seen_ms):
+                    owner_state.pop(owner, None)
 
     def counts(self, owner) -> int:
         self.forget([owner])
         known = max(self.own.get(owner, NEVER), self.floor_ms)
-        if self.idle_ms is None or owner not in self.seen or self.front_ms == NEVER:
+        if self.idle_ms is None or owner not in self.last_seen_ms or self.front_ms == NEVER:
             return known
-        is_idle = self.front_ms - max(self.seen[owner], self.first_ms) >= self.idle_ms
+        is_idle = self.front_ms - max(self.last_seen_ms[owner], self.first_ms) >= self.idle_ms
         return max(known, self.front_ms) if is_idle else known
 
-    def standing(self) -> tuple[list[tuple[int, int]], Counter]:
+    def key_lateness(self) -> tuple[list[tuple[int, int]], Counter]:
         """How far behind W keys are, with how many of them, and how many rows were late of each."""
         self.forget(list(self.highs))
         behind = Counter(max(0, self.front_ms - own) for own in self.own.values() if own > self.floor_ms)
@@ -81,17 +81,17 @@ class Model:
         for owner in {self.owner_of(row) for row in rows}:
             within = [high - self.lag_ms for high in self.highs[owner].values() if high - self.lag_ms > self.floor_ms]
             self.own[owner] = max(was[owner], min(within)) if within else max(was[owner], self.own.get(owner, NEVER))
-            self.seen[owner] = self.front_ms
+            self.last_seen_ms[owner] = self.front_ms
 
     def ends(self, time_ms: int) -> list[int]:
         last = time_ms // self.slide_ms * self.slide_ms
         return [last + self.slide_ms + step * self.slide_ms for step in range(self.size_ms // self.slide_ms)]
 
-    def take(self, rows: list[Row]) -> list[tuple]:
+    def add_rows(self, rows: list[Row]) -> list[tuple]:
         """The panes that a batch shows: (owner, page, end, number of rows, timing)."""
         panes = []
         before = {self.owner_of(row): self.counts(self.owner_of(row)) for row in rows}
-        touched = set()
+        changed_windows = set()
         for row in rows:
             owner = self.owner_of(row)
             counts = self.counts(owner) if self.row_by_row else before[owner]
@@ -99,19 +99,19 @@ class Model:
                 self.rise([row], {owner: counts})
                 is_late = row.time_ms < counts
             else:
-                closed = [end + self.lateness_ms <= counts for end in self.ends(row.time_ms)]
-                is_late = closed[0] if self.by_frame else all(closed)
+                is_closed = [end + self.lateness_ms <= counts for end in self.ends(row.time_ms)]
+                is_late = is_closed[0] if self.by_frame else all(is_closed)
             if is_late:
                 self.late.append(row)
                 continue
             for end in self.ends(row.time_ms):
                 if end + self.lateness_ms > counts:
                     self.windows[row.owner, row.page, end].append(row.offset)
-                    touched.add((row.owner, row.page, end, owner))
-        for name, page, end, owner in touched:
+                    changed_windows.add((row.owner, row.page, end, owner))
+        for name, page, end, owner in changed_windows:
             if end <= before[owner] < end + self.lateness_ms:
                 panes.append((name, page, end, len(self.windows[name, page, end]), "late"))
-                self.shown.add((name, page, end))
+                self.on_time_windows.add((name, page, end))
         if not self.row_by_row and rows:
             self.rise(rows, before)
         return sorted(panes + self.close())
@@ -123,7 +123,7 @@ class Model:
             self.first_ms = front_ms
         self.front_ms = front_ms
         self.forget(list(self.highs))
-        shown = self.close()
+        panes = self.close()
         for owner in list(self.highs):
             if self.counts(owner) == front_ms:  # idle: what W has closed stays closed
                 high_ms, own_ms = max(self.highs[owner].values()), self.own.get(owner, NEVER)
@@ -131,22 +131,24 @@ class Model:
                     # Rows up to the lag above the floor may be held of the time before the key was last forgotten.
                     last_ms = self.ends(max(high_ms, self.floor_ms + self.lag_ms))[-1] + self.lateness_ms
                     self.own[owner] = max(own_ms, min(front_ms, last_ms))
-        return shown
+        return panes
 
     def close(self) -> list[tuple]:
         panes = []
         for (name, page, end), offsets in sorted(self.windows.items()):
             owner = name if self.by_owner else (name, page)
             counts = self.counts(owner)
-            if end <= counts and (name, page, end) not in self.shown:
-                self.shown.add((name, page, end))
+            if end <= counts and (name, page, end) not in self.on_time_windows:
+                self.on_time_windows.add((name, page, end))
                 panes.append((name, page, end, len(offsets), "on_time"))
             if end + self.lateness_ms <= counts:
                 del self.windows[name, page, end]
         return panes
 
     def complete(self) -> list[tuple]:
-        return sorted((*key, len(rows), "on_time") for key, rows in self.windows.items() if key not in self.shown)
+        return sorted(
+            (*key, len(rows), "on_time") for key, rows in self.windows.items() if key not in self.on_time_windows
+        )
 
 
 @dataclass
@@ -155,9 +157,9 @@ class SessionModel(Model):
 
     sessions: dict = field(default_factory=dict)  # key → [start, end, number of rows, whether it was on time]
 
-    def take(self, rows: list[Row]) -> list[tuple]:
+    def add_rows(self, rows: list[Row]) -> list[tuple]:
         panes, before = [], {self.owner_of(row): self.counts(self.owner_of(row)) for row in rows}
-        taken: dict = {}
+        rows_by_key: dict = {}
         for row in rows:
             owner = self.owner_of(row)
             if self.row_by_row:
@@ -166,8 +168,8 @@ class SessionModel(Model):
                 if row.time_ms < counts:
                     self.late.append(row)
                     continue
-            taken.setdefault((row.owner, row.page), []).append(row)
-        for key, new in taken.items():
+            rows_by_key.setdefault((row.owner, row.page), []).append(row)
+        for key, new in rows_by_key.items():
             counts = before[self.owner_of(new[0])]
             for row in new:
                 self.add(key, row)
@@ -199,14 +201,19 @@ class SessionModel(Model):
 
     def close(self) -> list[tuple]:
         panes = []
-        for key, held in self.sessions.items():
+        for key, key_sessions in self.sessions.items():
             counts = self.counts(key[0] if self.by_owner else key)
-            panes += [(*key, one[1], one[2], "on_time") for one in held if one[1] < counts and not one[3]]
-            for one in held:
+            panes += [(*key, one[1], one[2], "on_time") for one in key_sessions if one[1] < counts and not one[3]]
+            for one in key_sessions:
                 one[3] = one[3] or one[1] < counts
-            held[:] = [one for one in held if one[1] + self.lateness_ms >= counts]
+            key_sessions[:] = [one for one in key_sessions if one[1] + self.lateness_ms >= counts]
         return sorted(panes)
 
     def complete(self) -> list[tuple]:
-        rest = [(*key, one[1], one[2], "on_time") for key, held in self.sessions.items() for one in held if not one[3]]
+        rest = [
+            (*key, one[1], one[2], "on_time")
+            for key, key_sessions in self.sessions.items()
+            for one in key_sessions
+            if not one[3]
+        ]
         return sorted(rest)

@@ -38,11 +38,11 @@ class Message(NamedTuple):
     offset: int
 
 
-def told(window: pa.Table) -> str:
+def records_text(window: pa.Table) -> str:
     return " ".join(f"{row['topic']}{row['partition']}:{row['offset']}" for row in window.to_pylist())
 
 
-IN_ORDER = (("told", window_function(told, pa.string())),)
+IN_ORDER = (("told", window_function(records_text, pa.string())),)
 
 
 def plan_of(window, aggregates=IN_ORDER, by=("k",), retention=KEEP_ALL, **settings) -> StorePlan:
@@ -55,11 +55,11 @@ def table(messages) -> pa.Table:
 
 
 def messages_of(names: str, *rows: tuple, partition: int = 0) -> list[Message]:
-    """Messages of one partition; names: of what each row tells, of k, n, time and offset; n is the time else."""
-    told_of = [dict(zip(names.split(), row, strict=True)) for row in rows]
+    """Messages of one partition; names: the columns of a row, of k, n, time and offset; n is the time otherwise."""
+    row_values = [dict(zip(names.split(), row, strict=True)) for row in rows]
     return [
         Message(one.get("k", "k"), one.get("n", one.get("time", 1)), one.get("time", 1), "t", partition, one["offset"])
-        for one in told_of
+        for one in row_values
     ]
 
 
@@ -72,12 +72,12 @@ def operator_of(window, aggregate=None, store=None, **settings) -> WindowOperato
 
 def panes_of(names: str, operator: WindowOperator) -> list[tuple]:
     """New panes; names: of what is told of each, of its columns, of start and end of its window, and of the pane."""
-    found = []
+    panes = []
     for row in operator.flush().to_pylist():
         start, end = edges(row)
         facts = {**row, "start": start, "end": end, **row["pane"]}
-        found.append(tuple(facts[name] for name in names.split()))
-    return found
+        panes.append(tuple(facts[name] for name in names.split()))
+    return panes
 
 
 def edges(row: dict) -> tuple[int, int]:
@@ -93,11 +93,11 @@ def random_messages(seed: int, count: int, *, span: int = 100, channels: int = 3
     rng = random.Random(seed)
     names = [("a", 0), ("a", 1), ("b", 0)][:channels]
     following = {name: rng.randrange(5) for name in names}
-    made: list[Message] = []
+    messages: list[Message] = []
     for at in range(count):
         name = rng.choice(names)
         time = at * span // count + rng.choice([0, 0, -3, 5, -30, 20, rng.randrange(-12, 12)])
-        made.append(
+        messages.append(
             Message(
                 rng.choice([None, "x", "y"]), rng.randrange(9), None if rng.random() < 0.05 else time, *name,
                 following[name],
@@ -105,10 +105,10 @@ def random_messages(seed: int, count: int, *, span: int = 100, channels: int = 3
         )  # fmt: skip
         following[name] += rng.choice([1, 1, 1, 3])
         if rng.random() < 0.1:
-            made.append(rng.choice(made))
+            messages.append(rng.choice(messages))
         if rng.random() < 0.03:
-            made += made[-rng.randrange(1, 6) :]
-    return made
+            messages += messages[-rng.randrange(1, 6) :]
+    return messages
 
 
 class Restarted:
@@ -117,7 +117,7 @@ class Restarted:
     def __init__(self, plan: StorePlan, *, always: bool = True) -> None:
         self.plan, self.always, self.store = plan, always, MemoryStore(limits=SMALL)
         self.operator = WindowOperator(plan, self.store)
-        self.made: list = []
+        self.results: list = []
         self.rejected: list = []
 
     def step(self, name: str, *arguments, flush: bool = True) -> list:
@@ -127,19 +127,19 @@ class Restarted:
         self.rejected += [
             (Message(*list(row.values())[:-1]), row["reason"]) for row in self.operator.get_rejected().to_pylist()
         ]
-        found = [shown(row) for row in self.operator.flush().to_pylist()]
-        self.made += found
+        panes = [pane_tuple(row) for row in self.operator.flush().to_pylist()]
+        self.results += panes
         if self.always:
             self.operator = WindowOperator(self.plan, self.store)
-        return found
+        return panes
 
 
-def shown(row: dict) -> tuple:
+def pane_tuple(row: dict) -> tuple:
     pane = row["pane"]
     return *edges(row), row["k"], row["told"], pane["timing"], pane["index"], pane["last"]
 
 
-def cut(seed: int, messages: list[Message], watermarks: bool) -> list[tuple]:
+def split_steps(seed: int, messages: list[Message], watermarks: bool) -> list[tuple]:
     """Into steps: rows and, in between, watermarks that trail the messages."""
     rng = random.Random(seed)
     steps: list[tuple] = []
@@ -156,12 +156,12 @@ def cut(seed: int, messages: list[Message], watermarks: bool) -> list[tuple]:
 
 def once_each(messages: list) -> list[list]:
     """In lists of which none has a record twice; at least one list."""
-    seen: Counter = Counter()
+    record_counts: Counter = Counter()
     parts: list[list] = [[]]
     for one in messages:
         record = tuple(one)[3:]  # topic, partition and offset
-        if seen[record] == len(parts):
+        if record_counts[record] == len(parts):
             parts.append([])
-        parts[seen[record]].append(one)
-        seen[record] += 1
+        parts[record_counts[record]].append(one)
+        record_counts[record] += 1
     return parts

@@ -72,13 +72,13 @@ def plan_of(window, aggregates=AGGREGATES, by=("k",), **settings) -> WindowPlan:
 def events(seed: int, count: int, *, span_ms: int = 100, keys: int = 3) -> list[Event]:
     rng = random.Random(seed)
     names = [None, *"abcdefgh"][:keys]
-    made = []
+    stream_events = []
     for offset in range(count):
         time_ms = offset * span_ms // count + rng.randrange(-10, 10)
         n = None if rng.random() < 0.1 else rng.randrange(-50, 50)
         x = None if rng.random() < 0.1 else rng.choice([0.1, -0.3, 1e5, -1e5, 0.25, rng.uniform(0.5, 1)])
-        made.append(Event(rng.choice(names), time_ms, n, x, rng.choice([None, "p", "q", "rr", ""]), offset))
-    return made
+        stream_events.append(Event(rng.choice(names), time_ms, n, x, rng.choice([None, "p", "q", "rr", ""]), offset))
+    return stream_events
 
 
 def table(rows: Iterable[Event]) -> pa.Table:
@@ -89,21 +89,21 @@ def table(rows: Iterable[Event]) -> pa.Table:
     return pa.table(arrays, schema=SCHEMA)
 
 
-def cut(seed: int, rows: list, pieces: int) -> list[list]:
+def split_rows(seed: int, rows: list, pieces: int) -> list[list]:
     """Into at most so many runs, none empty."""
     rng = random.Random(seed)
     borders = sorted({0, len(rows), *(rng.randrange(len(rows) + 1) for _ in range(pieces - 1))})
     return [rows[low:high] for low, high in pairwise(borders)]
 
 
-def rows_of(made: pa.Table) -> list[dict]:
+def rows_of(results: pa.Table) -> list[dict]:
     """Results as dicts, times in ms."""
-    shown = []
-    for row in made.to_pylist():
+    rows = []
+    for row in results.to_pylist():
         window = row.pop("window")
         start, end = ((window[edge] - EPOCH) // timedelta(milliseconds=1) for edge in ("start", "end"))
-        shown.append({"start": start, "end": end, **row})
-    return shown
+        rows.append({"start": start, "end": end, **row})
+    return rows
 
 
 class Restarted:
@@ -116,11 +116,11 @@ class Restarted:
 
     def step(self, name: str, *arguments) -> pa.Table:
         operator = DrivenOperator(self.plan, self.blobs, self.limits)
-        made = getattr(operator, name)(*arguments)
-        changed, gone = operator.changed()
-        self.blobs = {name: blob for name, blob in self.blobs.items() if name not in gone} | changed
+        results = getattr(operator, name)(*arguments)
+        changed_blobs, removed_names = operator.changed()
+        self.blobs = {name: blob for name, blob in self.blobs.items() if name not in removed_names} | changed_blobs
         self.late_rows += operator.late_rows
-        return made
+        return results
 
     def take(self, partials, now_ms=None):
         return self.step("take", partials, now_ms)
@@ -135,44 +135,46 @@ class Restarted:
         return self.step("complete")
 
 
-def played(plan: WindowPlan, operator, batches: Iterable[tuple[list[list[Event]], int | None]]) -> list[dict]:
+def play_batches(plan: WindowPlan, operator, batches: Iterable[tuple[list[list[Event]], int | None]]) -> list[dict]:
     """Each batch: tasks (lists of events, combined apart), then a watermark."""
-    shown = []
+    result_rows = []
     for tasks, watermark_ms in batches:
         partials = [combine_rows(plan, table(rows)) for rows in tasks]
         if partials:
-            shown += rows_of(operator.take(pa.concat_tables(partials)))
+            result_rows += rows_of(operator.take(pa.concat_tables(partials)))
         if watermark_ms is not None:
-            shown += rows_of(operator.advance(watermark_ms))
-    return [*shown, *rows_of(operator.complete())]
+            result_rows += rows_of(operator.advance(watermark_ms))
+    return [*result_rows, *rows_of(operator.complete())]
 
 
 def windows_of(window, rows: list[Event]) -> Iterator[tuple[int, int, str | None, list[Event]]]:
     """Brute force: every window of every key that holds an event."""
     for key in {row.k for row in rows}:
-        mine = sorted((row for row in rows if row.k == key), key=lambda row: (row.time_ms, row.offset))
+        key_rows = sorted((row for row in rows if row.k == key), key=lambda row: (row.time_ms, row.offset))
         if isinstance(window, SessionWindow):
-            yield from sessions_of(window, key, mine)
+            yield from sessions_of(window, key, key_rows)
             continue
         ends = {
             window.offset_ms + ((row.time_ms - window.offset_ms) // window.slide_ms + step) * window.slide_ms
-            for row in mine
+            for row in key_rows
             for step in range(1, window.size_ms // window.slide_ms + 1)
         }
         for end in ends:
-            inside = [row for row in mine if end - window.size_ms <= row.time_ms < end]
+            inside = [row for row in key_rows if end - window.size_ms <= row.time_ms < end]
             yield end - window.size_ms, end, key, inside
 
 
-def sessions_of(window: SessionWindow, key, mine: list[Event]) -> Iterator[tuple[int, int, str | None, list[Event]]]:
-    held: list[Event] = []
-    for row in mine:
-        reach = held[-1].time_ms + window.gap_ms if held else row.time_ms
-        if held and (row.time_ms > reach or (row.time_ms == reach and window.touching is Touching.SEPARATE)):
-            yield held[0].time_ms, reach, key, held
-            held = []
-        held = [*held, row]
-    yield held[0].time_ms, held[-1].time_ms + window.gap_ms, key, held
+def sessions_of(
+    window: SessionWindow, key, key_rows: list[Event]
+) -> Iterator[tuple[int, int, str | None, list[Event]]]:
+    session_rows: list[Event] = []
+    for row in key_rows:
+        reach = session_rows[-1].time_ms + window.gap_ms if session_rows else row.time_ms
+        if session_rows and (row.time_ms > reach or (row.time_ms == reach and window.touching is Touching.SEPARATE)):
+            yield session_rows[0].time_ms, reach, key, session_rows
+            session_rows = []
+        session_rows = [*session_rows, row]
+    yield session_rows[0].time_ms, session_rows[-1].time_ms + window.gap_ms, key, session_rows
 
 
 LATE_RULES = (LateRule.WINDOW, LateRule.FRAME)

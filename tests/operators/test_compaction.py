@@ -15,7 +15,7 @@ def merge(tables):
     return pa.concat_tables(tables).group_by("k").aggregate([("n", "sum")]).rename_columns(["k", "n"])
 
 
-class Kept:
+class CompactedLog:
     """A log that is opened anew for every batch."""
 
     def __init__(self, limits=LIMITS):
@@ -42,31 +42,31 @@ class Kept:
 
 
 def test_large_parts_of_distinct_keys_are_written_once():
-    kept, once = Kept(StateLimits(whole_bytes=1 << 20)), 0
+    log, once = CompactedLog(StateLimits(whole_bytes=1 << 20)), 0
     for number in range(2 * LIMITS.fan_out):
         keys = np.arange(10_000) + 10_000 * number
-        kept.batch(keys)
+        log.batch(keys)
         once += 16 * len(keys)
-    assert kept.written_bytes < 1.02 * once
-    assert kept.total() == 2 * LIMITS.fan_out * 10_000
+    assert log.written_bytes < 1.02 * once
+    assert log.total() == 2 * LIMITS.fan_out * 10_000
 
 
 def test_a_log_in_which_keys_come_again_stays_within_three_times_its_keys():
     rng = np.random.default_rng(3)
-    kept, once, live = Kept(StateLimits(whole_bytes=1 << 20)), 0, 16 * 50_000
+    log, once, live = CompactedLog(StateLimits(whole_bytes=1 << 20)), 0, 16 * 50_000
     for _ in range(120):
         keys = rng.integers(0, 50_000, 10_000)
-        kept.batch(keys)
+        log.batch(keys)
         once += 16 * len(keys)
-        assert kept.bytes < 3 * live + (1 << 20)
-    assert kept.written_bytes < 2 * once
-    assert kept.total() == 120 * 10_000
-    assert kept.facts["rows"][LOG] < 3 * 50_000 + 100_000
+        assert log.bytes < 3 * live + (1 << 20)
+    assert log.written_bytes < 2 * once
+    assert log.total() == 120 * 10_000
+    assert log.facts["rows"][LOG] < 3 * 50_000 + 100_000
 
 
 def test_small_parts_become_few_and_each_row_is_written_a_few_times():
-    kept = Kept()
+    log = CompactedLog()
     for number in range(1_000):
-        kept.batch(np.array([number]))
-    assert len(kept.store.blobs) < 3 * LIMITS.fan_out
-    assert kept.total() == 1_000
+        log.batch(np.array([number]))
+    assert len(log.store.blobs) < 3 * LIMITS.fan_out
+    assert log.total() == 1_000

@@ -78,14 +78,14 @@ def test_nested_conditions_are_read_once(wrap):
 
 
 def test_a_long_list_is_one_lookup():
-    listed = Condition.parse(
+    condition = Condition.parse(
         f"k IN ({', '.join(repr(str(n)) for n in range(50_000))})", ("", pa.schema([("k", pa.string())]))
     )
-    assert listed.holds({"k": pa.array(["49999", "x", None])}).tolist() == [True, False, False]
+    assert condition.holds({"k": pa.array(["49999", "x", None])}).tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize(
-    ("kind", "listed", "values", "expected"),
+    ("kind", "list_text", "values", "expected"),
     [
         (pa.binary(), "'a', 'é'", [b"a", "é".encode(), b"\xff", None], [True, True, False, None]),
         (pa.int8(), "1, 300", [1, 44, None], [True, False, None]),
@@ -96,8 +96,8 @@ def test_a_long_list_is_one_lookup():
         (pa.int64(), "1, 99999999999999999999", [1, 2], [True, False]),
     ],
 )  # fmt: skip
-def test_a_list_is_compared_as_each_of_it_is(kind, listed, values, expected):
-    condition = Condition.parse(f"c IN ({listed})", ("", pa.schema([("c", kind)])))
+def test_a_list_is_compared_as_each_of_it_is(kind, list_text, values, expected):
+    condition = Condition.parse(f"c IN ({list_text})", ("", pa.schema([("c", kind)])))
     assert condition.truth({"c": pa.array(values, kind)}).to_pylist() == expected
     assert condition.truth({"c": pa.array(values, kind).slice(1)}).to_pylist() == expected[1:]
 

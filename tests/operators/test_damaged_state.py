@@ -42,20 +42,20 @@ class Kind(NamedTuple):
 
 def window(seed, shape, **how) -> Kind:
     plan = streams.plan_of(shape, **how)
-    driven = DrivenOperator(plan)
+    operator = DrivenOperator(plan)
     events = streams.events(seed, 60)
     for at in range(0, 60, 6):
-        driven.take(combine_rows(plan, streams.table(events[at : at + 6])), 0)
-        driven.changed()
+        operator.take(combine_rows(plan, streams.table(events[at : at + 6])), 0)
+        operator.changed()
     return Kind(
-        driven.snapshot(),
+        operator.snapshot(),
         lambda blobs: str(streams.rows_of(DrivenOperator(plan, blobs).complete())),
     )
 
 
 def store(seed, shape) -> Kind:
-    plan, held = kept.plan_of(shape), MemoryStore()
-    operator = WindowOperator(plan, held)
+    plan, memory_store = kept.plan_of(shape), MemoryStore()
+    operator = WindowOperator(plan, memory_store)
     messages = kept.random_messages(seed, 60)
     for at in range(0, len(messages), 6):
         operator.add_message(kept.table(messages[at : at + 6]))
@@ -68,7 +68,7 @@ def store(seed, shape) -> Kind:
         later.finish()
         return f"{later.flush().to_pylist()} {later.get_messages(-(10**6), 10**7).to_pylist()}"
 
-    return Kind(dict(held.blobs), answer)
+    return Kind(dict(memory_store.blobs), answer)
 
 
 def join(seed, **how) -> Kind:
@@ -80,40 +80,40 @@ def join_latest(seed) -> Kind:
 
 
 def of_join(plan, seed) -> Kind:
-    driven = joins.Driven(plan, restarts=True)
+    join = joins.DrivenJoin(plan, restarts=True)
     rng = random.Random(seed)
     for side in (0, 1, 0, 1, 0, 1, 0, 1):
-        driven.step(joins.Rows(side, tuple(joins._row(rng, plan, side, 10) for _ in range(6))))
+        join.step(joins.Rows(side, tuple(joins._row(rng, plan, side, 10) for _ in range(6))))
 
     def answer(blobs: Blobs) -> str:
-        later = joins.Driven(plan)
+        later = joins.DrivenJoin(plan)
         later.store.blobs.update(blobs)
         later.operator = later._built()
         return str(later.end())
 
-    return Kind(dict(driven.store.blobs), answer)
+    return Kind(dict(join.store.blobs), answer)
 
 
 def running(seed) -> Kind:
     plan = test_running.plan_of()
-    played = test_running.Played(plan)
+    player = test_running.RestartedRunning(plan)
     rows = test_running.rows_of(random.Random(seed), 60)
     for at in range(0, 60, 6):
-        played.batch(rows[at : at + 6], rows[at][2] - 10_000)
+        player.batch(rows[at : at + 6], rows[at][2] - 10_000)
 
     def answer(blobs: Blobs) -> str:
-        later = test_running.Played(plan)
-        later.blobs, later.watermark_ms = dict(blobs), played.watermark_ms
+        later = test_running.RestartedRunning(plan)
+        later.blobs, later.watermark_ms = dict(blobs), player.watermark_ms
         return str(later.batch([("a", 1.0, 40_000, 0, 10**6)], 50_000))
 
-    return Kind(dict(played.blobs), answer)
+    return Kind(dict(player.blobs), answer)
 
 
 def session_join(seed) -> Kind:
-    plan, held = session_joins.join_plan(SessionWindow(8), how=How.FULL), MemoryStore()
-    joined = WindowJoin(plan, held)
-    for name, number, given in session_joins.steps_of(seed, 40):
-        joined.add_message("left" if number == 0 else "right", kept.table(given)) if name == "add_message" else None
+    plan, memory_store = session_joins.join_plan(SessionWindow(8), how=How.FULL), MemoryStore()
+    joined = WindowJoin(plan, memory_store)
+    for name, number, argument in session_joins.steps_of(seed, 40):
+        joined.add_message("left" if number == 0 else "right", kept.table(argument)) if name == "add_message" else None
         joined.flush()
 
     def answer(blobs: Blobs) -> str:
@@ -121,22 +121,22 @@ def session_join(seed) -> Kind:
         later.finish()
         return str(later.flush().to_pylist())
 
-    return Kind(dict(held.blobs), answer)
+    return Kind(dict(memory_store.blobs), answer)
 
 
 def processor(seed) -> Kind:
     plan = test_process.plan_of(test_process.Deduplicate)
-    played, rng = test_process.Restarted(plan), random.Random(seed)
+    player, rng = test_process.Restarted(plan), random.Random(seed)
     rows = [(f"{rng.randrange(40)}", at, at) for at in range(60)]
     for at in range(0, 60, 6):
-        played.batch(("on_rows", 0, test_process.table(rows[at : at + 6]), None))
+        player.batch(("on_rows", 0, test_process.table(rows[at : at + 6]), None))
 
     def answer(blobs: Blobs) -> str:
         later = test_process.Restarted(plan)
         later.blobs = dict(blobs)
         return str(later.batch(("on_rows", 0, test_process.table(rows), None)))
 
-    return Kind(dict(played.blobs), answer)
+    return Kind(dict(player.blobs), answer)
 
 
 KINDS = {
@@ -163,58 +163,58 @@ def kind(request, seed) -> Kind:
     return KINDS[request.param](f"{seed} {request.param}")
 
 
-def refused(kind: Kind, wanted: str, blobs: Blobs) -> bool:
+def is_rejected(kind: Kind, expected_answer: str, blobs: Blobs) -> bool:
     """Whether state is refused as damaged; if it is not, the answer is as ever."""
     try:
-        made = kind.answer(blobs)
+        answer = kind.answer(blobs)
     except DamagedError:
         return True
-    assert made == wanted
+    assert answer == expected_answer
     return False
 
 
 def test_a_changed_byte_is_refused_and_never_gives_another_result(kind, seed):
-    wanted, rng = kind.answer(kind.blobs), random.Random(seed)
-    found = 0
+    expected_answer, rng = kind.answer(kind.blobs), random.Random(seed)
+    rejected_count = 0
     for _ in range(FLIPS):
         name = rng.choice(sorted(kind.blobs))
         blob = bytearray(kind.blobs[name])
         blob[rng.randrange(len(blob))] ^= rng.randrange(1, 256)
-        found += refused(kind, wanted, kind.blobs | {name: bytes(blob)})
-    assert found > FLIPS // 4
+        rejected_count += is_rejected(kind, expected_answer, kind.blobs | {name: bytes(blob)})
+    assert rejected_count > FLIPS // 4
 
 
 def test_a_blob_that_is_cut_off_is_refused(kind, seed):
-    wanted, rng = kind.answer(kind.blobs), random.Random(seed)
-    found = [
-        refused(kind, wanted, kind.blobs | {name: blob[: rng.randrange(len(blob) - 16)]})
+    expected_answer, rng = kind.answer(kind.blobs), random.Random(seed)
+    rejections = [
+        is_rejected(kind, expected_answer, kind.blobs | {name: blob[: rng.randrange(len(blob) - 16)]})
         for name, blob in sorted(kind.blobs.items())
         if name != MANIFEST and len(blob) > 100
     ]
-    assert any(found)
+    assert any(rejections)
 
 
 def test_a_blob_that_is_missing_is_refused(kind):
-    wanted = kind.answer(kind.blobs)
-    found = [
-        refused(kind, wanted, {name: blob for name, blob in kind.blobs.items() if name != gone})
-        for gone in sorted(kind.blobs.keys() - {MANIFEST})
-        if not gone.endswith(MATCHED)  # of which the bucket's note in Spark knows
+    expected_answer = kind.answer(kind.blobs)
+    rejections = [
+        is_rejected(kind, expected_answer, {name: blob for name, blob in kind.blobs.items() if name != missing_name})
+        for missing_name in sorted(kind.blobs.keys() - {MANIFEST})
+        if not missing_name.endswith(MATCHED)  # of which the bucket's note in Spark knows
     ]
-    assert any(found)
+    assert any(rejections)
 
 
 def test_blobs_in_each_others_place_are_refused(kind, seed):
-    wanted, names = kind.answer(kind.blobs), sorted(kind.blobs.keys() - {MANIFEST})
+    expected_answer, names = kind.answer(kind.blobs), sorted(kind.blobs.keys() - {MANIFEST})
     pairs = list(combinations(names, 2))
-    found = [
-        refused(kind, wanted, kind.blobs | {one: kind.blobs[other], other: kind.blobs[one]})
+    rejections = [
+        is_rejected(kind, expected_answer, kind.blobs | {one: kind.blobs[other], other: kind.blobs[one]})
         for one, other in random.Random(seed).sample(pairs, min(len(pairs), MOST_PAIRS))
     ]
-    assert any(found) or len(names) < 2
+    assert any(rejections) or len(names) < 2
 
 
-class Held(NamedTuple):
+class BlobState(NamedTuple):
     """A map state of Spark."""
 
     blobs: Blobs
@@ -223,10 +223,12 @@ class Held(NamedTuple):
         return (self.blobs[name[0]],) if name[0] in self.blobs else None
 
 
-@pytest.mark.parametrize(("blobs", "found"), [({}, "is missing"), ({"left-1": b"abc"}, "has 3 bytes, 4 were written")])
-def test_what_the_note_of_a_bucket_tells_of_must_be_in_the_state_of_spark(blobs, found):
-    with pytest.raises(DamagedError, match=f"the blob 'left-1' of the operator's state {found}"):
-        SparkStore(Held(blobs), {"left-1": 4}).get("left-1")
+@pytest.mark.parametrize(
+    ("blobs", "problem"), [({}, "is missing"), ({"left-1": b"abc"}, "has 3 bytes, 4 were written")]
+)
+def test_what_the_note_of_a_bucket_tells_of_must_be_in_the_state_of_spark(blobs, problem):
+    with pytest.raises(DamagedError, match=f"the blob 'left-1' of the operator's state {problem}"):
+        SparkStore(BlobState(blobs), {"left-1": 4}).get("left-1")
 
 
 def test_blobs_of_0_2_0_which_have_no_checksum_are_read():
@@ -253,9 +255,9 @@ def test_a_stored_blob_is_longer_by_its_checksum_alone():
 
 
 def test_a_manifest_is_checked_by_a_reader_that_has_no_plan(seed):
-    written = window(seed, SlidingWindow(6_000, 6_000)).blobs[MANIFEST]
-    assert content_of(written)["version"] == 3
-    altered = written.replace(b'"version": 3', b'"version": 2')
-    for blob in (altered, written[:-1], b"[]"):
+    manifest_blob = window(seed, SlidingWindow(6_000, 6_000)).blobs[MANIFEST]
+    assert content_of(manifest_blob)["version"] == 3
+    other_version = manifest_blob.replace(b'"version": 3', b'"version": 2')
+    for blob in (other_version, manifest_blob[:-1], b"[]"):
         with pytest.raises(DamagedError, match=MANIFEST):
             content_of(blob)

@@ -34,13 +34,15 @@ from tests.compat import operators as compat
 from tests.operators import joins, streams
 
 GOLDEN = Path(__file__).with_name("descriptions.json")
-HOPPING, KEPT = HoppingWindow(6_000, 4_000, 1_000), Retention(time_ms=30_000)
+HOPPING, RETENTION = HoppingWindow(6_000, 4_000, 1_000), Retention(time_ms=30_000)
 DECIMAL = pa.schema([("k", pa.string()), ("d", pa.decimal128(10, 2)), ("t", pa.bool_()), ("event_time", pa.int64())])
 
 
 def _store(window: Any, **settings: Any) -> BucketStore:
     aggregates = (("all", agg.collect("n")), ("middle", median("n")), ("own", window_function(len, pa.int64(), 2)))
-    plan = StorePlan(schema=compat.SCHEMA, by=("k",), window=window, aggregates=aggregates, retention=KEPT, **settings)
+    plan = StorePlan(
+        schema=compat.SCHEMA, by=("k",), window=window, aggregates=aggregates, retention=RETENTION, **settings
+    )
     return BucketStore(plan=plan, late=LatePolicy.EMIT, read_from=("json:$.k",))
 
 
@@ -49,7 +51,9 @@ def _window_join(window: Any, unbounded: str = "", **settings: Any) -> BucketWin
         name: WindowJoinSide(name=name, schema=compat.SCHEMA, on=("k",), unbounded=name == unbounded)
         for name in ("left", "right")
     }
-    return BucketWindowJoin(plan=WindowJoinPlan(**sides, window=window, retention=KEPT, **settings), read_from=("x",))
+    return BucketWindowJoin(
+        plan=WindowJoinPlan(**sides, window=window, retention=RETENTION, **settings), read_from=("x",)
+    )
 
 
 def _two_axes() -> JoinPlan:
@@ -88,7 +92,7 @@ PLANS: Mapping[str, Callable[[], Any]] = {
 }  # fmt: skip
 
 
-def described(plan: Any) -> dict[str, Any]:
+def description_of(plan: Any) -> dict[str, Any]:
     description = json.loads(json.dumps(plan.description()))
     lines = list(lines_of(description))
     for side in [description, *description.get("sides", ())]:
@@ -102,12 +106,12 @@ def test_every_plan_is_in_the_file():
 
 @pytest.mark.parametrize("name", PLANS)
 def test_a_description_is_the_one_that_checkpoints_have(name):
-    assert described(PLANS[name]()) == json.loads(GOLDEN.read_text())[name]
+    assert description_of(PLANS[name]()) == json.loads(GOLDEN.read_text())[name]
 
 
 if __name__ == "__main__":
     known = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
-    golden = {name: known.get(name) or described(plan()) for name, plan in PLANS.items()}
+    golden = {name: known.get(name) or description_of(plan()) for name, plan in PLANS.items()}
     GOLDEN.write_text("".join(
         ["{\n", ",\n".join(f"{json.dumps(name)}: {json.dumps(one)}" for name, one in golden.items()), "\n}\n"]
     ))  # fmt: skip

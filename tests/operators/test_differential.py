@@ -14,15 +14,26 @@ from conformance.driver import DrivenOperator
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
-from tests.operators.streams import WINDOWS, Event, Restarted, cut, events, plan_of, played, rows_of, table, windows_of
+from tests.operators.streams import (
+    WINDOWS,
+    Event,
+    Restarted,
+    events,
+    plan_of,
+    play_batches,
+    rows_of,
+    split_rows,
+    table,
+    windows_of,
+)
 from tests.seeds import seeds
 
 each_window = pytest.mark.parametrize("window", WINDOWS, ids=str)
 
 
 def expected(window, rows):
-    made = [answer(*found) for found in windows_of(window, rows)]
-    return sorted(made, key=place)
+    answers = [answer(*window_rows) for window_rows in windows_of(window, rows)]
+    return sorted(answers, key=place)
 
 
 def place(row):
@@ -56,14 +67,14 @@ def answer(start, end, key, rows):
     }
 
 
-def close(made, wanted):
+def close(results, expected_results):
     """Floats may differ by the rounding of one division; everything else by nothing."""
-    assert len(made) == len(wanted)
-    for one, other in zip(made, wanted, strict=True):
+    assert len(results) == len(expected_results)
+    for one, other in zip(results, expected_results, strict=True):
         means = [(one.pop(name), other.pop(name)) for name in ("mean", "mean_x")]
         assert one == other
-        for got, want in means:
-            assert got == want or math.isclose(got, want, rel_tol=1e-15)
+        for actual_mean, expected_mean in means:
+            assert actual_mean == expected_mean or math.isclose(actual_mean, expected_mean, rel_tol=1e-15)
 
 
 @each_window
@@ -71,11 +82,11 @@ def close(made, wanted):
 def test_complete_input_gives_the_windows_of_the_model_however_it_is_cut(window, seed):
     rows = events(seed, 60)
     plan = plan_of(window)
-    whole = played(plan, DrivenOperator(plan), [([rows], None)])
+    whole = play_batches(plan, DrivenOperator(plan), [([rows], None)])
     close([dict(row) for row in whole], expected(window, rows))
     shuffled = random.Random(seed).sample(rows, len(rows))
-    batches = [(cut(seed, batch, 3), None) for batch in cut(seed + 1, shuffled, 5)]
-    assert played(plan, Restarted(plan), batches) == whole
+    batches = [(split_rows(seed, batch, 3), None) for batch in split_rows(seed + 1, shuffled, 5)]
+    assert play_batches(plan, Restarted(plan), batches) == whole
 
 
 @each_window
@@ -83,21 +94,21 @@ def test_complete_input_gives_the_windows_of_the_model_however_it_is_cut(window,
 def test_watermarks_that_nothing_falls_behind_change_no_window(window, seed):
     rows = events(seed, 60)
     plan = plan_of(window)
-    whole = played(plan, DrivenOperator(plan), [([rows], None)])
+    whole = play_batches(plan, DrivenOperator(plan), [([rows], None)])
     batches = []
-    for number, piece in enumerate(pieces := cut(seed, rows, 6)):
+    for number, piece in enumerate(pieces := split_rows(seed, rows, 6)):
         behind = [row.time_ms for later in pieces[number + 1 :] for row in later]
-        batches.append((cut(seed + number, piece, 2), min(behind, default=None)))
+        batches.append((split_rows(seed + number, piece, 2), min(behind, default=None)))
     operator = Restarted(plan)
-    assert sorted(played(plan, operator, batches), key=place) == whole
+    assert sorted(play_batches(plan, operator, batches), key=place) == whole
     assert operator.late_rows == 0
 
 
 @each_window
 def test_results_of_a_step_stand_in_order_of_end_start_and_key(window):
     plan = plan_of(window)
-    made = played(plan, DrivenOperator(plan), [([events(1, 200, keys=6)], None)])
-    assert [place(row) for row in made] == sorted(place(row) for row in made)
+    result_rows = play_batches(plan, DrivenOperator(plan), [([events(1, 200, keys=6)], None)])
+    assert [place(row) for row in result_rows] == sorted(place(row) for row in result_rows)
 
 
 @pytest.mark.parametrize("seed", seeds(1))
@@ -105,8 +116,8 @@ def test_without_by_columns_everything_is_one_key(seed):
     rows = events(seed, 50, keys=1)
     for window in WINDOWS:
         keyed, keyless = plan_of(window), plan_of(window, by=())
-        with_key = played(keyed, DrivenOperator(keyed), [([rows], None)])
-        without = played(keyless, Restarted(keyless), [([rows[:20], rows[20:]], None)])
+        with_key = play_batches(keyed, DrivenOperator(keyed), [([rows], None)])
+        without = play_batches(keyless, Restarted(keyless), [([rows[:20], rows[20:]], None)])
         assert without == [{name: value for name, value in row.items() if name != "k"} for row in with_key]
 
 
@@ -114,11 +125,11 @@ def test_several_by_columns_are_a_key_together():
     rows = events(3, 80, keys=4)
     for window in WINDOWS:
         plan = plan_of(window, by=("k", "s"))
-        made = played(plan, Restarted(plan), [([part], None) for part in cut(3, rows, 4)])
-        counted = sum(row["rows"] for row in made)
+        result_rows = play_batches(plan, Restarted(plan), [([part], None) for part in split_rows(3, rows, 4)])
+        row_count = sum(row["rows"] for row in result_rows)
         overlap = 1 if isinstance(window, SessionWindow) else window.size_ms // window.slide_ms
-        assert counted == overlap * len(rows)
-        assert len({(row["k"], row["s"], row["start"]) for row in made}) == len(made)
+        assert row_count == overlap * len(rows)
+        assert len({(row["k"], row["s"], row["start"]) for row in result_rows}) == len(result_rows)
 
 
 def test_slices_record_batches_and_dictionaries_are_rows_like_any_other():
@@ -127,26 +138,28 @@ def test_slices_record_batches_and_dictionaries_are_rows_like_any_other():
     encoded = whole.set_column(0, "k", whole["k"].dictionary_encode())
     for window in WINDOWS:
         plan = plan_of(window)
-        wanted = played(plan, DrivenOperator(plan), [([rows[30:70]], None)])
+        expected_rows = play_batches(plan, DrivenOperator(plan), [([rows[30:70]], None)])
         for part in (whole.slice(30, 40), whole.combine_chunks().to_batches()[0].slice(30, 40), encoded.slice(30, 40)):
             operator = DrivenOperator(plan)
             operator.take(combine_rows(plan, part))
-            assert rows_of(operator.complete()) == wanted
+            assert rows_of(operator.complete()) == expected_rows
 
 
 def test_two_inputs_are_grouped_together_by_a_union_in_which_the_others_columns_are_null():
     left = [row.__class__(row.k, row.time_ms, row.n, None, None, row.offset) for row in events(1, 30)]
     right = [row.__class__(row.k, row.time_ms, None, None, row.s, row.offset) for row in events(2, 30)]
     plan = plan_of(WINDOWS[1], aggregates=(("left", agg.collect("n")), ("right", agg.collect("s"))))
-    made = played(plan, Restarted(plan), [([left], None), ([right], None)])
-    alone = {}
+    result_rows = play_batches(plan, Restarted(plan), [([left], None), ([right], None)])
+    side_results = {}
     for name, side in (("left", left), ("right", right)):
-        alone[name] = {
-            (row["k"], row["start"]): row[name] for row in played(plan, DrivenOperator(plan), [([side], None)])
+        side_results[name] = {
+            (row["k"], row["start"]): row[name] for row in play_batches(plan, DrivenOperator(plan), [([side], None)])
         }
-    assert {(row["k"], row["start"]) for row in made} == alone["left"].keys() | alone["right"].keys()
-    for row in made:
-        for name, rows in alone.items():
+    assert {(row["k"], row["start"]) for row in result_rows} == side_results["left"].keys() | side_results[
+        "right"
+    ].keys()
+    for row in result_rows:
+        for name, rows in side_results.items():
             assert row[name] == rows.get((row["k"], row["start"]), [])
 
 
@@ -155,18 +168,20 @@ def test_floats_of_any_size_add_up_to_the_same_bits_in_any_order():
     numbers = [rng.choice([1.0, -1.0]) * rng.random() * 2.0 ** rng.randrange(-400, 400) for _ in range(60)]
     plan = plan_of(WINDOWS[1])
     rows = [
-        row.__class__(row.k, row.time_ms, row.n, x, row.s, row.offset)
-        for row, x in zip(events(5, 60), numbers, strict=True)
+        row.__class__(row.k, row.time_ms, row.n, number, row.s, row.offset)
+        for row, number in zip(events(5, 60), numbers, strict=True)
     ]
     sums = []
     for seed in range(5):
         shuffled = random.Random(seed).sample(rows, len(rows))
-        made = played(plan, DrivenOperator(plan), [([part], None) for part in cut(seed, shuffled, 4)])
-        sums.append([(row["exact"], row["mean_x"]) for row in made])
+        result_rows = play_batches(
+            plan, DrivenOperator(plan), [([part], None) for part in split_rows(seed, shuffled, 4)]
+        )
+        sums.append([(row["exact"], row["mean_x"]) for row in result_rows])
     assert sums == [sums[0]] * 5
     for row, (start, end, key, inside) in zip(
-        made,
-        sorted(windows_of(WINDOWS[1], rows), key=lambda found: (found[1], found[2] is None, found[2] or "")),
+        result_rows,
+        sorted(windows_of(WINDOWS[1], rows), key=lambda window: (window[1], window[2] is None, window[2] or "")),
         strict=True,
     ):
         assert (row["start"], row["end"], row["k"]) == (start, end, key)
@@ -187,23 +202,25 @@ def test_infinities_and_nan_follow_their_own_rules():
         ([1.0, nan, inf], nan),
         ([1e308, 1e308], inf),
     ):
-        rows = [events(0, 1, keys=1)[0].__class__("a", 1, 1, x, "s", at) for at, x in enumerate(values)]
-        made = [row["exact"] for row in played(plan, DrivenOperator(plan), [([[row] for row in rows], None)])]
-        assert made == [total] or (math.isnan(total) and math.isnan(made[0]))
+        rows = [events(0, 1, keys=1)[0].__class__("a", 1, 1, number, "s", at) for at, number in enumerate(values)]
+        exact_values = [
+            row["exact"] for row in play_batches(plan, DrivenOperator(plan), [([[row] for row in rows], None)])
+        ]
+        assert exact_values == [total] or (math.isnan(total) and math.isnan(exact_values[0]))
 
 
 def test_many_keys_come_and_go_and_only_those_of_open_windows_are_known():
     plan = plan_of(WINDOWS[0], aggregates=plan_of(WINDOWS[0]).aggregates[:3])
     operator = DrivenOperator(plan)
     one = events(0, 1)[0]
-    seen = 0
+    row_count = 0
     for batch in range(6):
         rows = [one.__class__(f"{batch}-{number}", batch * 10, number, None, None, number) for number in range(3000)]
         operator.take(combine_rows(plan, table(rows)))
-        made = rows_of(operator.advance(batch * 10 + 10))
-        assert [row["total"] for row in sorted(made, key=lambda row: row["total"])] == list(range(3000))
-        seen += len(made)
-    assert seen == 18000
+        result_rows = rows_of(operator.advance(batch * 10 + 10))
+        assert [row["total"] for row in sorted(result_rows, key=lambda row: row["total"])] == list(range(3000))
+        row_count += len(result_rows)
+    assert row_count == 18000
     assert set(operator.snapshot()) == {"note"}
 
 
@@ -226,8 +243,8 @@ def test_an_own_aggregate_of_floats_gives_the_same_wherever_the_watermark_cuts(p
         finish=lambda a: value_of[type(a)](a),
     )
     plan = plan_of(SlidingWindow(20, 10), aggregates=(("own", own),))
-    rows = [Event("a", 10 * at, None, x, None, at) for at, x in enumerate(numbers)]
-    whole = played(plan, DrivenOperator(plan), [([rows], None)])
+    rows = [Event("a", 10 * at, None, number, None, at) for at, number in enumerate(numbers)]
+    whole = play_batches(plan, DrivenOperator(plan), [([rows], None)])
     for cuts in range(1, 8):
-        assert played(plan, DrivenOperator(plan), [([rows], None), ([], 10 * cuts)]) == whole
+        assert play_batches(plan, DrivenOperator(plan), [([rows], None), ([], 10 * cuts)]) == whole
     assert [row["own"] for row in whole[1:-1]] == [a + b for a, b in pairwise(numbers)]

@@ -42,8 +42,8 @@ def doubled(value):
 
 
 def own_plan(**settings) -> WindowPlan:
-    given = {"create": int, "accumulate": lambda total, value: total + value, "combine": lambda a, b: a + b}
-    own = agg.Aggregate(column="n", result=pa.int64(), **{**given, **settings})
+    functions = {"create": int, "accumulate": lambda total, value: total + value, "combine": lambda a, b: a + b}
+    own = agg.Aggregate(column="n", result=pa.int64(), **{**functions, **settings})
     return plan_of(WINDOW, aggregates=(("own", own),))
 
 
@@ -110,8 +110,8 @@ def test_the_same_functions_built_twice_or_sent_to_another_process_have_one_dige
     for accumulate in (scaled(2), nested(4), doubled):
         for _ in range(200):  # Python rewrites the code of a function that is called often
             accumulate(1, 1) if accumulate is not doubled else accumulate(1)
-        sent = pickle.loads(cloudpickle.dumps(accumulate))  # noqa: S301  pickled here
-        assert digest(accumulate=sent) == digest(accumulate=accumulate)
+        sent_function = pickle.loads(cloudpickle.dumps(accumulate))  # noqa: S301  pickled here
+        assert digest(accumulate=sent_function) == digest(accumulate=accumulate)
 
 
 def test_a_recursive_function_and_a_class_as_a_function_have_a_digest():
@@ -196,8 +196,8 @@ def test_state_of_0_2_0_moves_to_other_buckets_by_its_digest():
     plan = own_plan(accumulate=add)
     facts = json.loads(held_by(plan, "0.2.0").blobs[MANIFEST])
     old = {"who": "w", "count": 1, "digest": facts["plan"], "description": None, "states": (facts,), "blobs": ((),)}
-    moved = FrameRescale(plan=plan, **old)
-    assert all(name == was for name, was in moved.columns.items())
+    rescale = FrameRescale(plan=plan, **old)
+    assert all(name == was for name, was in rescale.columns.items())
     with pytest.raises(OptionError, match=r"state is of keyedwm 0\.2\.0"):
         FrameRescale(plan=own_plan(accumulate=scaled(2)), **old)
 

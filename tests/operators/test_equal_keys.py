@@ -134,13 +134,13 @@ def test_texts_that_are_no_utf_8_are_read_as_java_shows_them():
     lists_read = [structs_read[:2], structs_read[2:4], None, [], [None]]
     maps_read = [[(a, structs_read[0])], [(b, structs_read[1]), (ok, structs_read[2])], [], [], []]
     for rows, first in ((table, 0), (table.slice(1), 1), (pa.concat_tables([table.slice(2), table.slice(0, 2)]), 2)):
-        made = valid_texts(rows)
-        made.validate(full=True)
-        assert made.schema == rows.schema
+        valid_rows = valid_texts(rows)
+        valid_rows.validate(full=True)
+        assert valid_rows.schema == rows.schema
         texts = {"text": [a, b, ok, None, a], "struct": structs_read, "list": lists_read, "map": maps_read}
         for name, read in texts.items():
-            wanted = read[first:] + (read[:first] if rows.num_rows == 5 else [])
-            assert made[name].to_pylist() == wanted
+            expected_texts = read[first:] + (read[:first] if rows.num_rows == 5 else [])
+            assert valid_rows[name].to_pylist() == expected_texts
     fine = pa.table({"text": ["a", None]})
     assert valid_texts(fine) is fine
 
@@ -157,14 +157,16 @@ def test_a_key_that_an_older_state_holds_in_other_bytes_goes_on_as_the_same_key(
         operator = operator_of(plan, store)
         assert not list(operator.on_rows(0, partials, None))
         store.apply(operator.drain())
-    (made,) = operator_of(plan, store).on_watermark(0, 0, 10)
-    assert made.rows.select(["k", "n"]).to_pylist() == [{"k": "\ufffd", "n": 2}]
+    (output,) = operator_of(plan, store).on_watermark(0, 0, 10)
+    assert output.rows.select(["k", "n"]).to_pylist() == [{"k": "\ufffd", "n": 2}]
 
 
 def test_an_approximate_count_takes_all_nans_for_one_value():
     values = pa.array(np.append(NANS, [0.0, -0.0]))
-    made = ApproximateDistinct().gather(values, RowOrder(np.zeros(5, np.int64), ()), Groups(np.zeros(5, np.int64), 1))
-    assert ApproximateDistinct().finish(made, np.ones(1, np.int64)).to_pylist() == [2]
+    sketches = ApproximateDistinct().gather(
+        values, RowOrder(np.zeros(5, np.int64), ()), Groups(np.zeros(5, np.int64), 1)
+    )
+    assert ApproximateDistinct().finish(sketches, np.ones(1, np.int64)).to_pylist() == [2]
 
 
 def test_the_content_of_rows_does_not_depend_on_how_a_nan_was_computed():
@@ -186,7 +188,7 @@ def test_a_date_that_python_cannot_hold_is_named_where_an_aggregate_of_the_users
         column="d",
         result=pa.int64(),
         create=list,
-        accumulate=lambda held, one: [*held, one],
+        accumulate=lambda values, one: [*values, one],
         combine=lambda a, b: a + b,
     )
     plan = WindowPlan(

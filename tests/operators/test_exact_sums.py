@@ -20,7 +20,7 @@ from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.windows import WindowOperator
 from tests.operators.streams import rows_of
-from tests.operators.test_running import Played, plan_of
+from tests.operators.test_running import RestartedRunning, plan_of
 
 SPREADS = {"var": agg.variance("v"), "dev": agg.stddev("v"), "trend": agg.linear_trend("v")}
 SCHEMA = pa.schema([("v", pa.float64()), ("time", pa.int64())])
@@ -76,9 +76,9 @@ def test_sums_of_products_of_any_floats_and_times_are_exact(seed, case):
     behind = np.maximum.accumulate(np.array([rng.randrange(low, count) + 1 for low in first]))
     for left, right in ("xx", "xt", "tt"):
         products = [Fraction(one) * Fraction(other) for one, other in zip(of[left], of[right], strict=True)]
-        want = [sum(products[row] for row in np.flatnonzero(ids == group)) for group in range(groups)]
+        expected_sums = [sum(products[row] for row in np.flatnonzero(ids == group)) for group in range(groups)]
         sums = exact_sum.sums_of(split[left], split[right], ids, groups)
-        assert [value(sums, group) for group in range(groups)] == want
+        assert [value(sums, group) for group in range(groups)] == expected_sums
         single = exact_sum.sums_of(split[left], split[right], np.arange(count), count)
         merged = exact_sum.merged(exact_sum.of_column(exact_sum.to_column(single)), ids, groups)
         assert exact_sum.to_column(merged) == exact_sum.to_column(sums), "the same bits for any grouping"
@@ -86,10 +86,12 @@ def test_sums_of_products_of_any_floats_and_times_are_exact(seed, case):
         assert [value(sliding, at) for at in range(20)] == [
             sum(products[a:b]) for a, b in zip(first, behind, strict=True)
         ]
-        found = ratios(sums, whole(np.arange(1, groups + 1)))
-        assert found.tolist() == [nearest(want[group] / (group + 1)) for group in range(groups)]
+        quotients = ratios(sums, whole(np.arange(1, groups + 1)))
+        assert quotients.tolist() == [nearest(expected_sums[group] / (group + 1)) for group in range(groups)]
         below = centred(sums, sums, sums, whole(np.full(groups, -1)))
-        for above, by, quotient in zip(want, [one * one + one for one in want], ratios(sums, below), strict=True):
+        for above, by, quotient in zip(
+            expected_sums, [one * one + one for one in expected_sums], ratios(sums, below), strict=True
+        ):
             assert quotient == nearest(above / by) if by > 0 else True, (above, by)
 
 
@@ -102,15 +104,17 @@ def test_spread_and_trend_are_right_to_the_last_digit_however_far_from_zero(seed
     for window in (SlidingWindow(10, 10), SlidingWindow(60, 4), SlidingWindow(200, 100)):
         for row in results(window, values, times):
             inside = [at for at, ms in enumerate(times) if row["start"] <= ms < row["end"]]
-            want = spreads([values[at] for at in inside], [times[at] for at in inside])
-            assert {name: row[name] for name in want} == want
-    assert stored(values, times) == spreads(values, times)
-    played, held = Played(plan_of(aggregates=tuple(SPREADS.items()))), []
+            expected_spreads = spreads([values[at] for at in inside], [times[at] for at in inside])
+            assert {name: row[name] for name in expected_spreads} == expected_spreads
+    assert stored_spreads(values, times) == spreads(values, times)
+    player, kept_rows = RestartedRunning(plan_of(aggregates=tuple(SPREADS.items()))), []
     rows = [("a", value, ms, 0, ms) for ms, value in enumerate(values[:40])]
-    for row in played.batch(rows[:7], 5) + played.batch(rows[7:], 10**9):
-        held.append(row)
-        assert {name: row[name] for name in SPREADS} == spreads([one["v"] for one in held], [one["ms"] for one in held])
-    assert len(held) == len(rows)
+    for row in player.batch(rows[:7], 5) + player.batch(rows[7:], 10**9):
+        kept_rows.append(row)
+        assert {name: row[name] for name in SPREADS} == spreads(
+            [one["v"] for one in kept_rows], [one["ms"] for one in kept_rows]
+        )
+    assert len(kept_rows) == len(rows)
 
 
 def results(window: SlidingWindow, values: list[float], times: list[int]) -> list[dict]:
@@ -121,7 +125,7 @@ def results(window: SlidingWindow, values: list[float], times: list[int]) -> lis
     return rows_of(operator.complete())
 
 
-def stored(values: list[float], times: list[int]) -> dict[str, float | None]:
+def stored_spreads(values: list[float], times: list[int]) -> dict[str, float | None]:
     timestamp = pa.timestamp("us", tz="UTC")
     schema = pa.schema([
         ("v", pa.float64()), ("event_time", timestamp), ("topic", pa.string()), ("partition", pa.int32()),
@@ -145,13 +149,13 @@ def stored(values: list[float], times: list[int]) -> dict[str, float | None]:
 def test_infinities_and_squares_beyond_a_float_are_those_of_spark_and_leave_with_their_rows():
     """A row every 10 ms, windows of three rows."""
     values = [1e154, -1e154, 3.0, 4.0, 5.0, math.inf, 6.0, 7.0, 8.0, math.nan, 1.0, 1.0, 2.0]
-    found = results(SlidingWindow(30, 10), values, [10 * at for at in range(len(values))])
-    shown = {row["start"] // 10: (row["var"], row["dev"], row["trend"]) for row in found}
-    assert shown[0] == (math.inf, math.inf, -5e155)
-    assert shown[2] == (1.0, 1.0, 100.0)
-    assert shown[6] == (1.0, 1.0, 100.0)
-    assert all(math.isnan(one) for start in (3, 4, 5, 7, 8, 9) for one in shown[start])
-    assert shown[10] == (1 / 3, math.sqrt(1 / 3), 50.0)
-    assert shown[12] == (None, None, None)
+    rows = results(SlidingWindow(30, 10), values, [10 * at for at in range(len(values))])
+    spreads_by_start = {row["start"] // 10: (row["var"], row["dev"], row["trend"]) for row in rows}
+    assert spreads_by_start[0] == (math.inf, math.inf, -5e155)
+    assert spreads_by_start[2] == (1.0, 1.0, 100.0)
+    assert spreads_by_start[6] == (1.0, 1.0, 100.0)
+    assert all(math.isnan(one) for start in (3, 4, 5, 7, 8, 9) for one in spreads_by_start[start])
+    assert spreads_by_start[10] == (1 / 3, math.sqrt(1 / 3), 50.0)
+    assert spreads_by_start[12] == (None, None, None)
     assert results(SlidingWindow(30, 30), [1e200, -1e200], [0, 0])[0]["dev"] == math.inf
     assert results(SlidingWindow(30, 30), [1e308, 1e308], [0, 1])[0]["var"] == 0.0

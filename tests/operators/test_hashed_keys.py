@@ -47,33 +47,35 @@ def hashes(request, monkeypatch):
 def test_numbers_are_those_of_a_dictionary_whatever_the_hashes_are(hashes, kinds):
     fields = [pa.field(f"k{at}", kind) for at, kind in enumerate(kinds)]
     plain, keys = KeyDictionary(fields), HashedKeys(fields)
-    names, held = [field.name for field in fields], []
+    names, batches = [field.name for field in fields], []
     for table in tables(str(kinds), kinds):
         columns = key_columns(names, table)
         known = keys.count
         numbers = keys.numbers(columns, table.num_rows)
-        wanted = plain.numbers(columns, table.num_rows)
-        same = {*zip(numbers.tolist(), wanted.tolist(), strict=True)}
-        assert len(same) == len({mine for mine, _ in same}) == len({other for _, other in same})
+        plain_numbers = plain.numbers(columns, table.num_rows)
+        same = {*zip(numbers.tolist(), plain_numbers.tolist(), strict=True)}
+        assert len(same) == len({hashed_number for hashed_number, _ in same}) == len({other for _, other in same})
         assert keys.count == plain.count
         for number, row in zip(numbers.tolist(), pa.table(columns, names=names).to_pylist(), strict=True):
-            found = [column[number].as_py() for column in keys.wide_columns(np.arange(keys.count))]
-            assert str(found) == str(list(row.values()))
-        held.append((columns, table.num_rows))
-        for columns_then, rows in held:
+            key_values = [column[number].as_py() for column in keys.wide_columns(np.arange(keys.count))]
+            assert str(key_values) == str(list(row.values()))
+        batches.append((columns, table.num_rows))
+        for columns_then, rows in batches:
             for first in (0, known):
-                places, found = keys.find(columns_then, hashes(columns_then, rows), first)
+                places, known_numbers = keys.find(columns_then, hashes(columns_then, rows), first)
                 again = keys.numbers(columns_then, rows)
-                assert found.tolist() == [number for number in again.tolist() if number >= first]
-                assert again[places].tolist() == found.tolist()
+                assert known_numbers.tolist() == [number for number in again.tolist() if number >= first]
+                assert again[places].tolist() == known_numbers.tolist()
     other = HashedKeys(fields)
-    other.numbers(*held[0])
+    other.numbers(*batches[0])
     before = other.count
-    for columns_then, rows in held:
+    for columns_then, rows in batches:
         at_rest = [column.cast(kind) for column, kind in zip(columns_then, kinds, strict=True)]
-        places, found = other.find(at_rest, hashes(columns_then, rows))
+        places, known_numbers = other.find(at_rest, hashes(columns_then, rows))
         assert other.count == before
-        assert found.tolist() == [number for number in other._plain().numbers(columns_then, rows) if number < before]
+        assert known_numbers.tolist() == [
+            number for number in other._plain().numbers(columns_then, rows) if number < before
+        ]
 
 
 def test_ranks_are_those_of_the_texts():
@@ -93,5 +95,5 @@ def test_ranks_are_those_of_the_texts():
 
 def test_rows_of_one_hash_keep_their_order():
     for rows in (10, 500):
-        found = by_hash(np.arange(rows) % 3 - 1)
-        assert found.tolist() == sorted(range(rows), key=lambda row: row % 3)
+        row_order = by_hash(np.arange(rows) % 3 - 1)
+        assert row_order.tolist() == sorted(range(rows), key=lambda row: row % 3)

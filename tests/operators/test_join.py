@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 
 from keyedwm.operators.join.plan import LEFT
-from tests.operators.joins import Driven, counted, cut, expected, random_plan, random_steps
+from tests.operators.joins import DrivenJoin, expected, random_plan, random_steps, row_counts, split_steps
 
 SEEDS = 150
 EACH = 25
@@ -23,23 +23,23 @@ def check(seed: int) -> None:
     rng = random.Random(seed)
     plan = random_plan(rng)
     steps = random_steps(rng, plan, rng.randrange(5, 25))
-    wanted = expected(plan, steps)
-    driven = Driven(plan, restarts=rng.random() < 0.6)
-    made: Counter = Counter()
+    expected_rows = expected(plan, steps)
+    join = DrivenJoin(plan, restarts=rng.random() < 0.6)
+    result_counts: Counter = Counter()
     passed_on: dict[int, int] = {}
-    for step in cut(rng, steps) if rng.random() < 0.5 else steps:
-        rows = counted(driven.step(step))
-        made += rows
+    for step in split_steps(rng, steps) if rng.random() < 0.5 else steps:
+        rows = row_counts(join.step(step))
+        result_counts += rows
         for row in rows:
-            shown = dict(row)
+            row_fields = dict(row)
             for axis, watermark_ms in passed_on.items():
-                time_ms = shown[f"event_time_{plan.axes[axis].name}"]
-                assert time_ms is None or shown.get("late") or time_ms >= watermark_ms
-        now = driven.operator.output_watermarks_ms(None)
+                time_ms = row_fields[f"event_time_{plan.axes[axis].name}"]
+                assert time_ms is None or row_fields.get("late") or time_ms >= watermark_ms
+        now = join.operator.output_watermarks_ms(None)
         assert all(now[axis] >= before for axis, before in passed_on.items())
         passed_on = now
-    assert made + counted(driven.end()) == wanted
-    assert not driven.operator.buffered_rows(LEFT)
+    assert result_counts + row_counts(join.end()) == expected_rows
+    assert not join.operator.buffered_rows(LEFT)
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, EACH))

@@ -13,7 +13,7 @@ from examples.demo.flights import data_file
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinInputSpec, JoinPlan
 from keyedwm.operators.plan_checks import FARTHEST_MS
-from tests.operators.joins import Driven
+from tests.operators.joins import DrivenJoin
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 STEP_MS, BEHIND_MS = 7 * DAY_MS, 6 * HOUR_MS
@@ -26,19 +26,24 @@ SCHEMAS = (
 @pytest.fixture(scope="module")
 def flights():
     """Departed flights by their scheduled hour and minute."""
-    found = pd.read_csv(data_file("flights.csv.zip"))
-    found = found[found.dep_time.notna()].reset_index(drop=True)
-    hours = pd.to_datetime(found.time_hour).astype("int64") // 10**6
+    flight_table = pd.read_csv(data_file("flights.csv.zip"))
+    flight_table = flight_table[flight_table.dep_time.notna()].reset_index(drop=True)
+    hours = pd.to_datetime(flight_table.time_hour).astype("int64") // 10**6
     return pd.DataFrame(
-        {"origin": found.origin, "number": np.arange(len(found)), "hour": hours, "minute": found.minute}
+        {
+            "origin": flight_table.origin,
+            "number": np.arange(len(flight_table)),
+            "hour": hours,
+            "minute": flight_table.minute,
+        }
     )
 
 
 @pytest.fixture(scope="module")
 def weather():
-    seen = pd.read_csv(data_file("weather.csv"))
-    hours = pd.to_datetime(seen.time_hour).astype("int64") // 10**6
-    return pd.DataFrame({"origin": seen.origin, "temp": seen.temp, "time": hours})
+    weather_table = pd.read_csv(data_file("weather.csv"))
+    hours = pd.to_datetime(weather_table.time_hour).astype("int64") // 10**6
+    return pd.DataFrame({"origin": weather_table.origin, "temp": weather_table.temp, "time": hours})
 
 
 def plan_of(bound: Bound, **settings) -> JoinPlan:
@@ -49,9 +54,9 @@ def plan_of(bound: Bound, **settings) -> JoinPlan:
     return JoinPlan(left=sides[LEFT], right=sides[RIGHT], bounds=(bound,), how=How.LEFT, **settings)
 
 
-def played(plan: JoinPlan, flights, weather) -> Iterator[pa.Table]:
+def joined_tables(plan: JoinPlan, flights, weather) -> Iterator[pa.Table]:
     """Week by week, the weather six hours behind; the operator is built anew after each."""
-    driven, late = Driven(plan), 0
+    join, late = DrivenJoin(plan), 0
     frames = flights.sort_values("time", kind="stable"), weather.sort_values("time", kind="stable")
     first = int(min(frame.time.min() for frame in frames))
     last = int(max(frame.time.max() for frame in frames))
@@ -66,34 +71,40 @@ def played(plan: JoinPlan, flights, weather) -> Iterator[pa.Table]:
             table = pa.Table.from_pandas(rows[[*one.schema.names, "time"]], preserve_index=False)
             table = table.rename_columns([*one.schema.names, one.times[0]])
             table = one.shipped.exchange_rows(table.cast(one.shipped.schema))
-            yield from (made.rows for made in driven.operator.on_rows(side, table, None))
-            yield from (made.rows for made in driven.operator.on_watermark(side, 0, end))
+            yield from (output.rows for output in join.operator.on_rows(side, table, None))
+            yield from (output.rows for output in join.operator.on_watermark(side, 0, end))
             done[side] = end
-        late += driven.operator.late_rows
-        driven.restart()
+        late += join.operator.late_rows
+        join.restart()
     assert late == 0
-    yield from (made.rows for made in driven.operator.on_end())
+    yield from (output.rows for output in join.operator.on_end())
 
 
 def test_every_flight_meets_the_weather_of_its_hour_or_none(flights, weather):
-    made = pa.concat_tables(played(plan_of(Bound(0, 0, 0, 0)), flights.assign(time=flights.hour), weather))
-    matched = made["event_time_weather"].is_valid().to_numpy()
-    assert (int(matched.sum()), int((~matched).sum())) == (326_993, 1_528)
-    assert sorted(made["number"].to_pylist()) == list(range(len(flights)))
+    result_table = pa.concat_tables(
+        joined_tables(plan_of(Bound(0, 0, 0, 0)), flights.assign(time=flights.hour), weather)
+    )
+    is_matched = result_table["event_time_weather"].is_valid().to_numpy()
+    assert (int(is_matched.sum()), int((~is_matched).sum())) == (326_993, 1_528)
+    assert sorted(result_table["number"].to_pylist()) == list(range(len(flights)))
 
 
 def test_every_flight_meets_the_latest_weather_before_it_as_pandas_has_it(flights, weather):
     timed = flights.assign(time=flights.hour + flights.minute * 60_000)
-    made = pa.concat_tables(played(plan_of(Bound(0, 0, -FARTHEST_MS, 0), latest=True), timed, weather)).to_pandas()
-    wanted = pd.merge_asof(
+    result_table = pa.concat_tables(
+        joined_tables(plan_of(Bound(0, 0, -FARTHEST_MS, 0), latest=True), timed, weather)
+    ).to_pandas()
+    expected_table = pd.merge_asof(
         timed.sort_values("time"),
         weather.assign(seen=weather.time).sort_values("time"),
         on="time",
         by="origin",
     )
-    made, wanted = (one.sort_values("number", ignore_index=True) for one in (made, wanted))
-    assert len(made) == len(wanted) == 328_521
-    np.testing.assert_array_equal(made.temp, wanted.temp)
-    seen = made.event_time_weather.astype("int64") // 1000
-    assert (seen[wanted.seen.notna()] == wanted.seen[wanted.seen.notna()]).all()
-    assert made.event_time_weather.isna().sum() == wanted.seen.isna().sum()
+    result_table, expected_table = (
+        one.sort_values("number", ignore_index=True) for one in (result_table, expected_table)
+    )
+    assert len(result_table) == len(expected_table) == 328_521
+    np.testing.assert_array_equal(result_table.temp, expected_table.temp)
+    weather_ms = result_table.event_time_weather.astype("int64") // 1000
+    assert (weather_ms[expected_table.seen.notna()] == expected_table.seen[expected_table.seen.notna()]).all()
+    assert result_table.event_time_weather.isna().sum() == expected_table.seen.isna().sum()

@@ -24,17 +24,17 @@ from tests.operators.session_joins import SIDES, join_plan, steps_of
 from tests.operators.stored import SCHEMA, Message, table
 from tests.operators.window_joins import NAMES, as_table, plan_of, steps
 
-KEPT = Retention(time_ms=30)
+RETENTION = Retention(time_ms=30)
 PLANS = {
-    "tumbling": plan_of(HoppingWindow(10, 10), retention=KEPT),
-    "hopping": plan_of(HoppingWindow(10, 3), retention=KEPT),
-    "gaps": plan_of(HoppingWindow(4, 10, 1), retention=KEPT),
+    "tumbling": plan_of(HoppingWindow(10, 10), retention=RETENTION),
+    "hopping": plan_of(HoppingWindow(10, 3), retention=RETENTION),
+    "gaps": plan_of(HoppingWindow(4, 10, 1), retention=RETENTION),
     "few": plan_of(HoppingWindow(10, 3), retention=Retention(max_messages=15)),
     "rows": plan_of(RowWindow(4, 3), retention=Retention(max_windows=3)),
     "rows, by the message past the end": plan_of(
         RowWindow(4, 3), retention=Retention(max_windows=3), full=CompletedBy.MESSAGE
     ),
-    "unbounded": plan_of(HoppingWindow(10, 3), unbounded="right", retention=KEPT),
+    "unbounded": plan_of(HoppingWindow(10, 3), unbounded="right", retention=RETENTION),
 }
 
 
@@ -43,8 +43,8 @@ def listed_of(plan, number: int, store: MemoryStore) -> Listed:
     return side_of(json.loads(json.dumps(BucketWindowJoin(plan=plan).description())), number, store)
 
 
-def messages_in(listed: Listed) -> list[Message]:
-    return [Message(*row.values()) for row in listed.messages().to_pylist()]
+def messages_in(store_listing: Listed) -> list[Message]:
+    return [Message(*row.values()) for row in store_listing.messages().to_pylist()]
 
 
 def holding(plan, side, first: dict, one: Message) -> list[tuple[int, int]]:
@@ -61,19 +61,21 @@ def holding(plan, side, first: dict, one: Message) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("kind", PLANS)
 def test_the_windows_and_messages_of_a_side_are_those_that_the_join_holds(kind, seed):
     plan, store = PLANS[kind], MemoryStore(limits=SMALL)
-    join, listed, whole = WindowJoin(plan, store), 0, 0
-    given: dict[tuple, int] = {}  # side, topic and partition → the highest offset
-    for name, side, what in steps(seed, 50):
-        getattr(join, name)(side, as_table(name, what))
-        for one in what if name == "add_message" else ():
-            given[side, one.topic, one.partition] = max(given.get((side, one.topic, one.partition), 0), one.offset)
+    join, window_count, whole = WindowJoin(plan, store), 0, 0
+    highest_offsets: dict[tuple, int] = {}  # side, topic and partition → the highest offset
+    for name, side, argument in steps(seed, 50):
+        getattr(join, name)(side, as_table(name, argument))
+        for one in argument if name == "add_message" else ():
+            highest_offsets[side, one.topic, one.partition] = max(
+                highest_offsets.get((side, one.topic, one.partition), 0), one.offset
+            )
         join.flush()
         join = WindowJoin(plan, store)
-        for number, called in enumerate(NAMES):
-            mine = listed_of(plan, number, store)
-            kept = messages_in(mine)
-            counts = join.counts(called)
-            assert len(kept) == counts.taken - counts.expired - counts.dropped_messages
+        for number, side_name in enumerate(NAMES):
+            side_listing = listed_of(plan, number, store)
+            messages = messages_in(side_listing)
+            counts = join.counts(side_name)
+            assert len(messages) == counts.taken - counts.expired - counts.dropped_messages
             channels, axes = join._operator.inputs[number].channels, join._operator.content.sides[number].axes
             first = dict(zip(channels.known, channels.first, strict=True))
             places = {key: at if plan.is_rows else 0 for at, key in enumerate(first)}
@@ -81,66 +83,66 @@ def test_the_windows_and_messages_of_a_side_are_those_that_the_join_holds(kind, 
             if plan.both_windowed and not plan.is_rows:
                 dead = min(one.axes[0].floor if one.axes else LOWEST for one in join._operator.content.sides)
             expected: dict[tuple, list[int]] = {}
-            for one in kept:
+            for one in messages:
                 channel = one.topic, one.partition
-                for start, end in holding(plan, called, first, one):
+                for start, end in holding(plan, side_name, first, one):
                     if start >= axes[places[channel]].expired_before and end > dead:
                         expected.setdefault((start, end, *channel), []).append(one.offset)
-            found = {
+            actual_windows = {
                 tuple(one[name] for name in (*EDGES, *CHANNEL)): (
                     one["first_offset"], one["last_offset"], one["messages"], one["is_complete"]
                 )
-                for one in mine.windows(by_key=False).to_pylist()
+                for one in side_listing.windows(by_key=False).to_pylist()
             }  # fmt: skip
             past = int(plan.full is CompletedBy.WATERMARK)
-            reached = {channel: given[(called, *channel)] + past for channel in first}
+            complete_until = {channel: highest_offsets[(side_name, *channel)] + past for channel in first}
             if not plan.is_rows:
-                reached = dict.fromkeys(first, axes[0].horizon if axes else LOWEST)
-            wanted = {
-                place: (min(offsets), max(offsets), len(offsets), place[1] <= reached[place[2:]])
+                complete_until = dict.fromkeys(first, axes[0].horizon if axes else LOWEST)
+            expected_windows = {
+                place: (min(offsets), max(offsets), len(offsets), place[1] <= complete_until[place[2:]])
                 for place, offsets in expected.items()
             }
-            assert found == wanted
-            listed += len(found)
-            whole += sum(is_complete for *_, is_complete in found.values())
-            by_key = mine.windows(by_key=True)
+            assert actual_windows == expected_windows
+            window_count += len(actual_windows)
+            whole += sum(is_complete for *_, is_complete in actual_windows.values())
+            by_key = side_listing.windows(by_key=True)
             assert sum(by_key["messages"].to_pylist()) == sum(map(len, expected.values()))
             oldest: dict[tuple, int] = {}
-            for one in kept:
+            for one in messages:
                 channel = one.topic, one.partition
                 oldest[channel] = min(one.offset, oldest.get(channel, one.offset))
-            assert mine.oldest_offsets() == (first if plan.is_rows else oldest)
-    assert listed > 20
-    assert 0 < whole < listed
+            assert side_listing.oldest_offsets() == (first if plan.is_rows else oldest)
+    assert window_count > 20
+    assert 0 < whole < window_count
 
 
 def test_the_sessions_and_messages_of_a_side_are_those_that_the_join_holds(seed):
     plan, store = join_plan(SessionWindow(4), retention=Retention(time_ms=40)), MemoryStore(limits=SMALL)
-    join, listed = WindowJoin(plan, store), 0
-    for name, of, what in steps_of(seed, 30):
-        getattr(join, name)(SIDES[of], table(what) if name == "add_message" else what)
+    join, window_count = WindowJoin(plan, store), 0
+    for name, of, argument in steps_of(seed, 30):
+        getattr(join, name)(SIDES[of], table(argument) if name == "add_message" else argument)
         join.flush()
         join = WindowJoin(plan, store)
-        for number, called in enumerate(SIDES):
+        for number, side_name in enumerate(SIDES):
             side = listed_of(plan, number, store)
-            kept = messages_in(side)
-            counts = join.counts(called)
-            assert len(kept) == counts.taken - counts.expired - counts.dropped_messages
+            messages = messages_in(side)
+            counts = join.counts(side_name)
+            assert len(messages) == counts.taken - counts.expired - counts.dropped_messages
             rows = side.windows(by_key=False).to_pylist()
-            assert sum(row["messages"] for row in rows) == len(kept)
+            assert sum(row["messages"] for row in rows) == len(messages)
             for row in rows:
-                mine = [
+                session_offsets = [
                     one.offset
-                    for one in kept
+                    for one in messages
                     if (one.k, one.topic, one.partition) == (row["k"], row["topic"], row["partition"])
                     and row["start"] <= one.time < row["end"]
                 ]
                 if row["k"] is not None:  # one without a key is a session of its own
-                    assert (min(mine), max(mine), len(mine)) == (
+                    assert (min(session_offsets), max(session_offsets), len(session_offsets)) == (
                         row["first_offset"], row["last_offset"], row["messages"]
                     )  # fmt: skip
-            listed += len(rows)
-    assert listed > 20
+            window_count += len(rows)
+    assert window_count > 20
 
 
 def test_the_messages_of_a_session_join_have_the_columns_in_which_they_came():
@@ -166,8 +168,12 @@ def test_a_side_that_there_is_not_is_refused():
 @pytest.mark.parametrize("kind", PLANS)
 def test_a_join_that_holds_nothing_lists_nothing(kind):
     for number in range(2):
-        listed = listed_of(PLANS[kind], number, MemoryStore())
-        assert (listed.windows(by_key=False).num_rows, listed.messages().num_rows, listed.oldest_offsets()) == (
+        empty_listing = listed_of(PLANS[kind], number, MemoryStore())
+        assert (
+            empty_listing.windows(by_key=False).num_rows,
+            empty_listing.messages().num_rows,
+            empty_listing.oldest_offsets(),
+        ) == (
             0,
             0,
             {},

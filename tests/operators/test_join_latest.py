@@ -19,7 +19,7 @@ from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.state.blobs import read_stored, stored
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import StateLimits
-from tests.operators.joins import Driven, Mark, Row, Rows, Step, counted, cut, plan_of, random_steps
+from tests.operators.joins import DrivenJoin, Mark, Row, Rows, Step, plan_of, random_steps, row_counts, split_steps
 
 SEEDS = 80
 EACH = 20
@@ -32,17 +32,17 @@ def latest_plan(how: How = How.LEFT, on: tuple[str, ...] = ("k",)) -> JoinPlan:
 def expected(plan: JoinPlan, steps: Iterable[Step]) -> Counter:
     """By brute force: of all changes that were not late, the latest one at or before each row that was not."""
     on_time: list[list[Row]] = [[], []]
-    received: dict[int, int] = {}
+    watermarks_ms: dict[int, int] = {}
     for step in steps:
         if isinstance(step, Mark):
-            received[step.side] = max(step.time_ms, received.get(step.side, step.time_ms))
+            watermarks_ms[step.side] = max(step.time_ms, watermarks_ms.get(step.side, step.time_ms))
         else:
             on_time[step.side] += [
                 row
                 for row in step.rows
-                if row.times[0] is None or row.times[0] >= received.get(step.side, row.times[0])
+                if row.times[0] is None or row.times[0] >= watermarks_ms.get(step.side, row.times[0])
             ]
-    made: Counter = Counter()
+    expected_rows: Counter = Counter()
     for row in on_time[LEFT]:
         best: Row | None = None
         for change in on_time[RIGHT]:
@@ -52,15 +52,15 @@ def expected(plan: JoinPlan, steps: Iterable[Step]) -> Counter:
             if best is None or change.times[0] >= best.times[0]:
                 best = change
         if best is not None or plan.how is How.LEFT:
-            made[_shown(plan, row, best)] += 1
-    return made
+            expected_rows[_result_row(plan, row, best)] += 1
+    return expected_rows
 
 
-def _shown(plan: JoinPlan, row: Row, change: Row | None) -> tuple:
+def _result_row(plan: JoinPlan, row: Row, change: Row | None) -> tuple:
     values = []
-    for one, mine, theirs in plan.columns:
-        holder = row if mine is not None else change
-        name = mine if mine is not None else theirs
+    for one, row_name, change_name in plan.columns:
+        holder = row if row_name is not None else change
+        name = row_name if row_name is not None else change_name
         values.append(
             (one.name, None if holder is None else getattr(holder, {"v": "value", "w": "value"}.get(name, name)))
         )
@@ -71,16 +71,16 @@ def check(seed: int) -> None:
     rng = random.Random(seed)
     plan = latest_plan(rng.choice([How.LEFT, How.INNER]), rng.choice([("k",), ("n",), ("k", "n")]))
     steps = random_steps(rng, plan, rng.randrange(5, 30))
-    driven = Driven(plan, restarts=rng.random() < 0.6)
-    made: Counter = Counter()
+    join = DrivenJoin(plan, restarts=rng.random() < 0.6)
+    result_counts: Counter = Counter()
     passed_on: dict[int, int] = {}
-    for step in cut(rng, steps) if rng.random() < 0.5 else steps:
-        rows = counted(driven.step(step))
-        made += rows
+    for step in split_steps(rng, steps) if rng.random() < 0.5 else steps:
+        rows = row_counts(join.step(step))
+        result_counts += rows
         times = [time for row in rows if (time := dict(row)["event_time_l0"]) is not None]
         assert all(time >= passed_on.get(LEFT, time) for time in times)
-        passed_on = driven.operator.output_watermarks_ms(None)
-    assert made + counted(driven.end()) == expected(plan, steps)
+        passed_on = join.operator.output_watermarks_ms(None)
+    assert result_counts + row_counts(join.end()) == expected(plan, steps)
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, EACH))
@@ -91,76 +91,76 @@ def test_each_row_meets_the_latest_change_at_or_before_it(first):
 
 def test_keys_of_equal_hash_are_compared(monkeypatch):
     monkeypatch.setattr(
-        "tests.operators.joins.key_hashes", lambda found, rows: exchange_side.key_hashes(found, rows) % 2
+        "tests.operators.joins.key_hashes", lambda columns, rows: exchange_side.key_hashes(columns, rows) % 2
     )
-    monkeypatch.setattr(side_buffer, "key_hashes", lambda found, rows: exchange_side.key_hashes(found, rows) % 2)
+    monkeypatch.setattr(side_buffer, "key_hashes", lambda columns, rows: exchange_side.key_hashes(columns, rows) % 2)
     for seed in range(20):
         check(seed)
 
 
 def test_a_row_waits_until_no_change_that_counts_can_come():
-    driven = Driven(latest_plan(), restarts=True)
-    assert driven.step(Rows(LEFT, (Row("a", 1, 1, (10,)),))) == []
-    driven.step(Rows(RIGHT, (Row("a", 1, 7, (4,)), Row("a", 1, 9, (11,)))))
-    assert driven.step(Mark(RIGHT, 0, 10)) == []
-    driven.step(Rows(RIGHT, (Row("a", 1, 8, (10,)),)))
-    assert [(row["v"], row["w"]) for row in driven.step(Mark(RIGHT, 0, 11))] == [(1, 8)]
+    join = DrivenJoin(latest_plan(), restarts=True)
+    assert join.step(Rows(LEFT, (Row("a", 1, 1, (10,)),))) == []
+    join.step(Rows(RIGHT, (Row("a", 1, 7, (4,)), Row("a", 1, 9, (11,)))))
+    assert join.step(Mark(RIGHT, 0, 10)) == []
+    join.step(Rows(RIGHT, (Row("a", 1, 8, (10,)),)))
+    assert [(row["v"], row["w"]) for row in join.step(Mark(RIGHT, 0, 11))] == [(1, 8)]
 
 
 def test_without_keys_a_row_meets_the_latest_change_of_all():
-    driven = Driven(latest_plan(on=()), restarts=True)
+    join = DrivenJoin(latest_plan(on=()), restarts=True)
     for at in range(20):
-        driven.step(Rows(RIGHT, (Row("abc"[at % 3], 1, at, (at,)),)))
-        driven.step(Mark(LEFT, 0, at))
-    driven.step(Rows(LEFT, (Row("z", 1, 1, (19,)), Row("z", 1, 2, (-1,)))))
-    assert [(row["v"], row["w"]) for row in driven.end()] == [(1, 19)]
+        join.step(Rows(RIGHT, (Row("abc"[at % 3], 1, at, (at,)),)))
+        join.step(Mark(LEFT, 0, at))
+    join.step(Rows(LEFT, (Row("z", 1, 1, (19,)), Row("z", 1, 2, (-1,)))))
+    assert [(row["v"], row["w"]) for row in join.end()] == [(1, 19)]
 
 
 def test_superseded_changes_are_cleared_away():
-    driven = Driven(latest_plan(), restarts=True)
+    join = DrivenJoin(latest_plan(), restarts=True)
     for at in range(200):
-        driven.step(Rows(RIGHT, (Row("a", 1, at, (at,)), Row("b", 1, at, (at,)))))
-        driven.step(Mark(RIGHT, 0, at))
-        driven.step(Mark(LEFT, 0, at))
-    assert driven.operator.open_entries < 20
-    assert [row["w"] for row in driven.step(Rows(LEFT, (Row("a", 1, 1, (199,)),))) + driven.end()] == [199]
+        join.step(Rows(RIGHT, (Row("a", 1, at, (at,)), Row("b", 1, at, (at,)))))
+        join.step(Mark(RIGHT, 0, at))
+        join.step(Mark(LEFT, 0, at))
+    assert join.operator.open_entries < 20
+    assert [row["w"] for row in join.step(Rows(LEFT, (Row("a", 1, 1, (199,)),))) + join.end()] == [199]
 
 
 def test_a_batch_writes_what_it_brings_however_large_the_table_is():
     limits = StateLimits(blob_bytes=32_768)
-    driven = Driven(latest_plan(), restarts=True, limits=limits)
-    driven.step(Rows(RIGHT, tuple(Row("a", n, n, (0,)) for n in range(16_000))))
-    held = {name for name, size in driven.store.sizes.items() if size >= 4_096}
-    assert len(held) > limits.fan_out
+    join = DrivenJoin(latest_plan(), restarts=True, limits=limits)
+    join.step(Rows(RIGHT, tuple(Row("a", n, n, (0,)) for n in range(16_000))))
+    large_blobs = {name for name, size in join.store.sizes.items() if size >= 4_096}
+    assert len(large_blobs) > limits.fan_out
     for at in range(1, 40):
-        before = set(driven.store.sizes)
-        driven.step(Rows(RIGHT, (Row("a", at, at, (at,)),)))
-        assert held <= set(driven.store.sizes)
-        assert len(set(driven.store.sizes) - before) <= 2
-        added = [name for name in set(driven.store.sizes) - held if name.startswith("changes")]
+        before = set(join.store.sizes)
+        join.step(Rows(RIGHT, (Row("a", at, at, (at,)),)))
+        assert large_blobs <= set(join.store.sizes)
+        assert len(set(join.store.sizes) - before) <= 2
+        added = [name for name in set(join.store.sizes) - large_blobs if name.startswith("changes")]
         assert len(added) <= limits.fan_out
 
 
-def as_of_0_3_0(driven: Driven) -> None:
+def as_of_0_3_0(join: DrivenJoin) -> None:
     """Give changes the form of 0.3.0: a blob for each piece, which the manifest lists with its rows."""
-    blobs = driven.store.blobs
+    blobs = join.store.blobs
     names = sorted((name for name in blobs if name.startswith("changes")), key=lambda name: (len(name), name))
     pieces = {f"changes-{at}": read_stored(name, blobs.pop(name)) for at, name in enumerate(names)}
     blobs.update({name: stored(name, piece, "zstd") for name, piece in pieces.items()})
     state = json.loads(blobs[MANIFEST])
     rows = [[at, piece.num_rows] for at, piece in enumerate(pieces.values())]
     old = {**{name: state[name] for name in ("received", "waiting")}, "changes": [rows, len(rows), *state["changes"]]}
-    blobs[MANIFEST] = replace(FORMAT, version=1).write(driven.plan.digest(), old)
-    driven.operator = driven._built()
+    blobs[MANIFEST] = replace(FORMAT, version=1).write(join.plan.digest(), old)
+    join.operator = join._built()
 
 
-def move(driven: Driven, *counts: int) -> None:
+def move(join: DrivenJoin, *counts: int) -> None:
     """Let the state go to other queries with so many buckets each, the last one with one."""
-    buckets = [driven.store.blobs]
+    buckets = [join.store.blobs]
     for count in counts:
         names = tuple(tuple(name for name in blobs if name != MANIFEST) for blobs in buckets)
         rescale = JoinRescale(
-            who="new", plan=driven.plan, count=count, digest=driven.plan.digest(), description=None, blobs=names,
+            who="new", plan=join.plan, count=count, digest=join.plan.digest(), description=None, blobs=names,
             states=tuple(json.loads(blobs[MANIFEST]) for blobs in buckets),
         )  # fmt: skip
         pieces = [
@@ -175,18 +175,18 @@ def move(driven: Driven, *counts: int) -> None:
             | {MANIFEST: rescale.manifest_with(None, [(piece.name, piece.entry) for piece in some], number)}
             for number, some in enumerate(of_buckets)
         ]
-    (driven.store.blobs,) = buckets
-    driven.operator = driven._built()
+    (join.store.blobs,) = buckets
+    join.operator = join._built()
 
 
 @pytest.mark.parametrize("few_changes", [0, 10**6])  # rewritten, or read from the blobs of 0.3.0 to the end
 @pytest.mark.parametrize("moves", [(), (1,), (2, 1)])  # copied, or cut by key
 def test_changes_that_0_3_0_wrote_are_continued_and_move(few_changes, moves):
     limits = StateLimits(few_changes=few_changes)
-    new, old = (Driven(latest_plan(), restarts=True, limits=limits) for _ in range(2))
-    for driven in (new, old):
+    new, old = (DrivenJoin(latest_plan(), restarts=True, limits=limits) for _ in range(2))
+    for join in (new, old):
         for at in range(10):
-            driven.step(Rows(RIGHT, tuple(Row(key, 1, at, (at,)) for key in "abc")))
+            join.step(Rows(RIGHT, tuple(Row(key, 1, at, (at,)) for key in "abc")))
     as_of_0_3_0(old)
     assert {name for name in old.store.blobs if "changes-" in name}
     move(old, *moves)
@@ -196,7 +196,7 @@ def test_changes_that_0_3_0_wrote_are_continued_and_move(few_changes, moves):
         Mark(RIGHT, 0, 8),
         Mark(RIGHT, 0, 50),
     ]
-    shown = [[driven.step(step) for step in later] for driven in (new, old)]
-    assert shown[0] == shown[1]
-    assert sum(map(len, shown[0])) == 9
+    results = [[join.step(step) for step in later] for join in (new, old)]
+    assert results[0] == results[1]
+    assert sum(map(len, results[0])) == 9
     assert any("changes-" in name for name in old.store.blobs) == (few_changes > 0 and 2 not in moves)

@@ -26,7 +26,7 @@ HOT = {
 }
 
 
-def played(window, retention, how: How, limits: StateLimits = LIMITS) -> list:
+def pair_outputs(window, retention, how: How, limits: StateLimits = LIMITS) -> list:
     """Return the outputs of 20 by 15 messages of one key, and two of others, that come in two calls."""
     keep = Keep.ALL
     operator = join_operator(join_plan(window, keep, how, retention), MemoryStore(limits=limits))
@@ -47,15 +47,17 @@ CASES = [(window, how) for window in HOT for how in (How.INNER, How.FULL) if (wi
 
 @pytest.mark.parametrize(("window", "how"), CASES, ids=str)
 def test_more_pairs_than_a_piece_holds_leave_in_several(window, how):
-    whole = played(*HOT[window], how)
+    whole = pair_outputs(*HOT[window], how)
     assert max(one.rows.num_rows for one in whole) > 2 * PIECE
-    pieces = played(*HOT[window], how, StateLimits(piece_rows=PIECE))
+    pieces = pair_outputs(*HOT[window], how, StateLimits(piece_rows=PIECE))
     most = 16 if window == "sessions" else PIECE  # at least the pairs of one left message
-    alone = 4
-    assert max(one.rows.num_rows for one in pieces) <= most + alone
-    found, wanted = ([str(row) for one in outputs for row in one.rows.to_pylist()] for outputs in (pieces, whole))
-    assert sorted(found) == sorted(wanted)
-    assert len(set(found)) == len(found)
+    unpaired_rows = 4
+    assert max(one.rows.num_rows for one in pieces) <= most + unpaired_rows
+    pair_texts, expected_texts = (
+        [str(row) for one in outputs for row in one.rows.to_pylist()] for outputs in (pieces, whole)
+    )
+    assert sorted(pair_texts) == sorted(expected_texts)
+    assert len(set(pair_texts)) == len(pair_texts)
 
 
 @pytest.mark.parametrize("window", WINDOWS, ids=str)

@@ -16,7 +16,7 @@ from keyedwm.operators.join.exchange_side import same_keys
 from keyedwm.operators.join.operator import JoinOperator
 from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinInputSpec, JoinPlan
 from keyedwm.operators.state.store import MemoryStore, StateLimits
-from tests.operators.joins import SCHEMAS, Driven, Mark, Row, Rows, plan_of, table
+from tests.operators.joins import SCHEMAS, DrivenJoin, Mark, Row, Rows, plan_of, table
 
 TEN = (Bound(0, 0, 0, 10),)
 NAN = float("nan")
@@ -76,9 +76,9 @@ WRONG = {
 
 @pytest.mark.parametrize("sentence", WRONG)
 def test_a_wrong_plan_is_refused_in_one_sentence(sentence):
-    with pytest.raises(OptionError, match=re.escape(sentence)) as refused:
+    with pytest.raises(OptionError, match=re.escape(sentence)) as error:
         WRONG[sentence]()
-    assert "\n" not in refused.value.message
+    assert "\n" not in error.value.message
 
 
 def test_bounds_follow_from_one_another():
@@ -118,8 +118,8 @@ def test_a_condition_is_read_as_sql(text):
     pairs = [(1, 2), (2, 2), (3, 2), (None, 2), (2, None)]
     schemas = (("left", pa.schema([("a", pa.int64())])), ("right", pa.schema([("b", pa.int64())])))
     left, right = (pa.array(column, pa.int64()) for column in zip(*pairs, strict=True))
-    found = Condition.parse(text, *schemas).holds({"a": left}, {"b": right})
-    assert [pair for pair, holds in zip(pairs, found, strict=True) if holds] == TRUE_FOR[text]
+    condition_values = Condition.parse(text, *schemas).holds({"a": left}, {"b": right})
+    assert [pair for pair, holds in zip(pairs, condition_values, strict=True) if holds] == TRUE_FOR[text]
 
 
 def test_nan_is_equal_to_itself_and_above_every_number_as_in_spark():
@@ -138,39 +138,39 @@ def test_nan_is_equal_to_itself_and_above_every_number_as_in_spark():
 
 
 def test_a_sum_that_overflows_ends_the_query():
-    driven = Driven(plan_of(TEN, condition="v + w > 0"))
-    driven.step(Rows(LEFT, (Row("a", 1, 2**63 - 1, (5,)),)))
+    join = DrivenJoin(plan_of(TEN, condition="v + w > 0"))
+    join.step(Rows(LEFT, (Row("a", 1, 2**63 - 1, (5,)),)))
     with pytest.raises(InputError, match="overflow"):
-        driven.step(Rows(RIGHT, (Row("a", 1, 1, (5,)),)))
+        join.step(Rows(RIGHT, (Row("a", 1, 1, (5,)),)))
 
 
 def test_late_rows_end_the_query_when_asked_for():
-    driven = Driven(plan_of(TEN, late=LatePolicy.FAIL))
-    driven.step(Mark(LEFT, 0, 10))
+    join = DrivenJoin(plan_of(TEN, late=LatePolicy.FAIL))
+    join.step(Mark(LEFT, 0, 10))
     with pytest.raises(InputError, match=r"1 rows were late \(earliest: 9 ms\), behind the watermark of 10 ms"):
-        driven.step(Rows(LEFT, (Row("a", 1, 1, (9,)), Row("a", 1, 1, (10,)))))
+        join.step(Rows(LEFT, (Row("a", 1, 1, (9,)), Row("a", 1, 1, (10,)))))
 
 
 def test_keys_of_equal_hash_are_compared(monkeypatch):
     for module in (exchange_side, side_buffer):
         monkeypatch.setattr(module, "key_hashes", lambda _, rows: pa.array([7] * rows, pa.int64()).to_numpy())
     monkeypatch.setattr("tests.operators.joins.key_hashes", exchange_side.key_hashes)
-    driven = Driven(plan_of(TEN, how=How.LEFT), restarts=True)
-    driven.step(Rows(LEFT, tuple(Row(key, 1, 1, (5,)) for key in ("a", "b"))))
-    made = driven.step(Rows(RIGHT, (Row("b", 1, 2, (5,)), Row("c", 1, 3, (5,)))))
-    assert [(row["k"], row["w"]) for row in made] == [("b", 2)]
+    join = DrivenJoin(plan_of(TEN, how=How.LEFT), restarts=True)
+    join.step(Rows(LEFT, tuple(Row(key, 1, 1, (5,)) for key in ("a", "b"))))
+    result_rows = join.step(Rows(RIGHT, (Row("b", 1, 2, (5,)), Row("c", 1, 3, (5,)))))
+    assert [(row["k"], row["w"]) for row in result_rows] == [("b", 2)]
 
 
 def test_a_hot_key_leaves_in_pieces():
     plan = plan_of(TEN)
-    driven = Driven(plan, limits=StateLimits(result_rows=7))
-    driven.step(Rows(LEFT, tuple(Row("a", at, at, (5,)) for at in range(10))))
-    made = list(driven.operator.on_rows(RIGHT, table(plan, RIGHT, [Row("a", at, at, (5,)) for at in range(10)]), None))
-    assert [one.rows.num_rows for one in made] == [7] * 14 + [2]
-    assert len({(row["v"], row["w"]) for one in made for row in one.rows.to_pylist()}) == 100
+    join = DrivenJoin(plan, limits=StateLimits(result_rows=7))
+    join.step(Rows(LEFT, tuple(Row("a", at, at, (5,)) for at in range(10))))
+    outputs = list(join.operator.on_rows(RIGHT, table(plan, RIGHT, [Row("a", at, at, (5,)) for at in range(10)]), None))
+    assert [one.rows.num_rows for one in outputs] == [7] * 14 + [2]
+    assert len({(row["v"], row["w"]) for one in outputs for row in one.rows.to_pylist()}) == 100
 
 
-class Watched:
+class RecordingStore:
     """A store that tells what was read."""
 
     def __init__(self, store: MemoryStore) -> None:
@@ -187,19 +187,19 @@ class Watched:
 
 
 def test_small_slices_are_merged_and_only_those_in_reach_are_read():
-    driven = Driven(plan_of((Bound(0, 0, 0, 0),)), restarts=True)
+    join = DrivenJoin(plan_of((Bound(0, 0, 0, 0),)), restarts=True)
     for at in range(100):
-        driven.step(Rows(LEFT, (Row("a", at, at, (at,)),)))
-        assert len([name for name in driven.store.blobs if name.startswith("left")]) <= 16
-    watched = Watched(driven.store)
-    rows = table(driven.plan, RIGHT, [Row("a", 1, 1, (99,))])
-    made = list(JoinOperator(driven.plan, watched).on_rows(RIGHT, rows, None))
-    assert [one.rows.num_rows for one in made] == [1]
-    assert len(watched.reads) == 2  # the note, and the slice of the last row
+        join.step(Rows(LEFT, (Row("a", at, at, (at,)),)))
+        assert len([name for name in join.store.blobs if name.startswith("left")]) <= 16
+    recording_store = RecordingStore(join.store)
+    rows = table(join.plan, RIGHT, [Row("a", 1, 1, (99,))])
+    outputs = list(JoinOperator(join.plan, recording_store).on_rows(RIGHT, rows, None))
+    assert [one.rows.num_rows for one in outputs] == [1]
+    assert len(recording_store.reads) == 2  # the note, and the slice of the last row
 
 
 def test_state_of_another_plan_is_refused():
-    driven = Driven(plan_of(TEN), restarts=True)
-    driven.step(Mark(LEFT, 0, 10))
+    join = DrivenJoin(plan_of(TEN), restarts=True)
+    join.step(Mark(LEFT, 0, 10))
     with pytest.raises(FormatError, match="belongs to plan"):
-        JoinOperator(plan_of(TEN, how=How.LEFT), driven.store)
+        JoinOperator(plan_of(TEN, how=How.LEFT), join.store)

@@ -19,7 +19,7 @@ BY = [pa.field("k", pa.string())]
 
 
 @dataclass(frozen=True, slots=True)
-class Held(KeyedRows):
+class PlaceCounts(KeyedRows):
     """How many there are at a place; none says that the place is forgotten."""
 
     IDENTITY: ClassVar[tuple[str, ...]] = ("places",)
@@ -38,18 +38,18 @@ class Bucket:
 
     def batch(self, puts: list[tuple[str, int, int]], *, tidy: bool) -> dict[tuple[str, int], int]:
         tables = TableLogs(self.store, manifest="note", state=self._facts)
-        log = KeyedLog(Held, BY, tables, "held")
+        log = KeyedLog(PlaceCounts, BY, tables, "held")
         for key, place, count in puts:
-            log.put_rows(Held(log.numbers(pa.table({"k": [key]})), np.array([place]), np.array([count])))
+            log.put_rows(PlaceCounts(log.numbers(pa.table({"k": [key]})), np.array([place]), np.array([count])))
         if tidy:
             log.keys.compact([log])
             log.tidy()
         self.store.apply(tables.drain())
         self._facts = tables.state()
-        return told(log)
+        return counts_by_key(log)
 
 
-def told(log: KeyedLog[Held]) -> dict[tuple[str, int], int]:
+def counts_by_key(log: KeyedLog[PlaceCounts]) -> dict[tuple[str, int], int]:
     keys = log.keys.columns(log.rows.keys)[0].to_pylist()
     return dict(zip(zip(keys, log.rows.places.tolist(), strict=True), log.rows.counts.tolist(), strict=True))
 
@@ -76,13 +76,13 @@ def test_a_log_of_which_nothing_counts_any_more_is_dropped():
 def test_a_change_of_rows_by_their_places_is_read_by_the_next_instance():
     store = MemoryStore()
     tables = TableLogs(store, manifest="note", state={})
-    log = KeyedLog(Held, BY, tables, "held")
-    log.put_rows(Held(log.numbers(pa.table({"k": ["b", "a"]})), np.array([1, 1]), np.array([5, 6])))
-    log.change(np.array([1]), Held(log.rows.keys[1:], np.array([1]), np.array([9])))
-    assert told(log) == {("b", 1): 5, ("a", 1): 9}
+    log = KeyedLog(PlaceCounts, BY, tables, "held")
+    log.put_rows(PlaceCounts(log.numbers(pa.table({"k": ["b", "a"]})), np.array([1, 1]), np.array([5, 6])))
+    log.change(np.array([1]), PlaceCounts(log.rows.keys[1:], np.array([1]), np.array([9])))
+    assert counts_by_key(log) == {("b", 1): 5, ("a", 1): 9}
     store.apply(tables.drain())
-    again = KeyedLog(Held, BY, TableLogs(store, manifest="note", state=tables.state()), "held")
-    assert told(again) == {("b", 1): 5, ("a", 1): 9}
+    again = KeyedLog(PlaceCounts, BY, TableLogs(store, manifest="note", state=tables.state()), "held")
+    assert counts_by_key(again) == {("b", 1): 5, ("a", 1): 9}
 
 
 def test_of_equal_rows_the_last_one_is_the_newest():

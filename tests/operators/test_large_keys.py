@@ -19,18 +19,18 @@ from tests.operators.streams import Event, Restarted, plan_of, rows_of, table
 SUM = (("total", agg.sum("n")),)
 
 
-def played(plan, limits=LIMITS) -> tuple[list[dict], int]:
+def rows_and_largest_blob(plan, limits=LIMITS) -> tuple[list[dict], int]:
     """What comes out, and the size of the largest blob."""
-    operator, shown, largest = Restarted(plan, limits), [], 0
+    operator, result_rows, largest = Restarted(plan, limits), [], 0
     for step in range(6):
         rows = [
             Event(f"{'long' * (1 + number % 9)}-{number % 160}", 10 * step + number % 17, number, None, None, number)
             for number in range(400)
         ]
-        shown += rows_of(operator.take(combine_rows(plan, table(rows))))
-        shown += rows_of(operator.advance(10 * step - 5))
+        result_rows += rows_of(operator.take(combine_rows(plan, table(rows))))
+        result_rows += rows_of(operator.advance(10 * step - 5))
         largest = max(largest, *(len(blob) for name, blob in operator.blobs.items() if name != "note"))
-    return [*shown, *rows_of(operator.complete())], largest
+    return [*result_rows, *rows_of(operator.complete())], largest
 
 
 @pytest.mark.parametrize(
@@ -45,10 +45,10 @@ def played(plan, limits=LIMITS) -> tuple[list[dict], int]:
 )
 def test_columns_in_chunks_and_blobs_in_pieces_give_the_same(window, settings):
     plan = plan_of(window, aggregates=SUM, **settings)
-    wanted, whole = played(plan)
+    expected_rows, whole = rows_and_largest_blob(plan)
     with mock.patch.object(key_dictionary, "_CHUNK_BYTES", whole // 3):
-        made, largest = played(plan, StateLimits(blob_bytes=whole // 3))
-    assert made == wanted
+        result_rows, largest = rows_and_largest_blob(plan, StateLimits(blob_bytes=whole // 3))
+    assert result_rows == expected_rows
     assert largest < whole
 
 

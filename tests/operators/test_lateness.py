@@ -30,7 +30,7 @@ from tests.operators import joins, stored, streams, test_deduplicate, test_runni
 from tests.operators.streams import Event
 
 SLIDING, MERGING, SEPARATE = SlidingWindow(10, 5), SessionWindow(10), SessionWindow(10, Touching.SEPARATE)
-KEPT = Retention(time_ms=12)
+RETENTION = Retention(time_ms=12)
 OWN = PerKey(lag_ms=0, behind_ms=1_000)
 
 
@@ -49,7 +49,7 @@ def frames(window: Any, watermark_ms: int, time_ms: int, **settings: Any) -> int
 
 def messages(window: Any, watermark_ms: int, time_ms: int, **settings: Any) -> int:
     """The late messages of an operator that keeps them."""
-    plan = stored.plan_of(window, **{"retention": KEPT, **settings})
+    plan = stored.plan_of(window, **{"retention": RETENTION, **settings})
     operator = message_operator(plan, MemoryStore({}))
     if plan.full is CompletedBy.MESSAGE:
         list(operator.on_rows(0, message(watermark_ms, 0), None))
@@ -65,7 +65,7 @@ def message(time_ms: int, offset: int) -> pa.Table:
 
 def window_join(window: Any, watermark_ms: int, time_ms: int) -> int:
     """The late messages of the right side of a join of windows."""
-    operator = join_operator(window_joins.plan_of(window, retention=KEPT), MemoryStore({}))
+    operator = join_operator(window_joins.plan_of(window, retention=RETENTION), MemoryStore({}))
     for side in (0, 1):
         list(operator.on_watermark(side, 0, watermark_ms))
     list(operator.on_rows(1, message(time_ms, 1), None))
@@ -83,10 +83,10 @@ def join(watermark_ms: int, time_ms: int, **settings: Any) -> int:
 
 
 def deduplicate(watermark_ms: int, time_ms: int) -> int:
-    played = test_deduplicate.Played(test_deduplicate.plan_of())
-    played.batch([], watermark_ms)
-    played.batch([("a", 1.0, time_ms, 0)], None)
-    return played.late
+    player = test_deduplicate.RestartedDeduplication(test_deduplicate.plan_of())
+    player.batch([], watermark_ms)
+    player.batch([("a", 1.0, time_ms, 0)], None)
+    return player.late
 
 
 def running(watermark_ms: int, time_ms: int, per_key: PerKey | None = None, **settings: Any) -> int:

@@ -19,7 +19,17 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.aggregates.spec import AggregateSpec
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
-from tests.operators.streams import WINDOWS, Event, Restarted, cut, events, plan_of, played, table, windows_of
+from tests.operators.streams import (
+    WINDOWS,
+    Event,
+    Restarted,
+    events,
+    plan_of,
+    play_batches,
+    split_rows,
+    table,
+    windows_of,
+)
 
 CONDITION = "n > 0 AND s IS NOT NULL"
 AGGREGATES = (
@@ -80,7 +90,7 @@ def exact_best(rows: list[Event], by: str, column: str, most: int) -> list:
 
 def exact(rows: list[Event]) -> dict:
     n, x = ([value for row in rows if (value := getattr(row, name)) is not None] for name in "nx")
-    chosen = [row for row in rows if row.n is not None and row.n > 0 and row.s is not None]
+    chosen_rows = [row for row in rows if row.n is not None and row.n > 0 and row.s is not None]
     return {
         "var_n": exact_variance(n),
         "var_x": exact_variance(x),
@@ -95,9 +105,9 @@ def exact(rows: list[Event]) -> dict:
         "best": exact_best(rows, "n", "s", 3),
         "most": exact_best(rows, "x", "x", 2),
         "of_s": sorted({row.s: row.n for row in rows if row.s is not None}.items()),
-        "some": len(chosen),
-        "some_n": sum(row.n for row in chosen) if chosen else None,
-        "some_list": [row.offset for row in chosen],
+        "some": len(chosen_rows),
+        "some_n": sum(row.n for row in chosen_rows) if chosen_rows else None,
+        "some_list": [row.offset for row in chosen_rows],
     }
 
 
@@ -105,15 +115,17 @@ def exact(rows: list[Event]) -> dict:
 def test_results_are_those_of_each_window_and_no_cut_or_restart_changes_a_bit(window):
     rows = events(5, 60)
     plan = plan_of(window, AGGREGATES)
-    found = []
+    results_by_cut = []
     for seed, operator in enumerate((DrivenOperator(plan), DrivenOperator(plan), Restarted(plan))):
         shuffled = random.Random(seed).sample(rows, len(rows))
-        batches = [(cut(seed, batch, 3), None) for batch in cut(seed, shuffled, 1 + 3 * seed)]
-        found.append(sorted(played(plan, operator, batches), key=lambda row: (row["end"], row["start"], str(row["k"]))))
-    assert found[0] == found[1] == found[2]
+        batches = [(split_rows(seed, batch, 3), None) for batch in split_rows(seed, shuffled, 1 + 3 * seed)]
+        results_by_cut.append(
+            sorted(play_batches(plan, operator, batches), key=lambda row: (row["end"], row["start"], str(row["k"])))
+        )
+    assert results_by_cut[0] == results_by_cut[1] == results_by_cut[2]
     model = {(start, end, key): exact(inside) for start, end, key, inside in windows_of(window, rows)}
-    assert {(row["start"], row["end"], row["k"]) for row in found[0]} == set(model)
-    for row in found[0]:
+    assert {(row["start"], row["end"], row["k"]) for row in results_by_cut[0]} == set(model)
+    for row in results_by_cut[0]:
         expected = model[row["start"], row["end"], row["k"]]
         assert {name: row[name] for name in expected} == expected
 
@@ -181,7 +193,7 @@ def test_only_the_highest_few_are_held_between_batches():
 
 
 SCHEMA = pa.schema([("v", pa.float64()), ("s", pa.string()), ("list", pa.list_(pa.int64())), ("time", pa.int64())])
-REFUSED = [
+INVALID_SPECS = [
     (lambda: agg.quantile("v", 1.5), r"quantile\('v', 1.5\): a share from 0 to 1 is expected"),
     (lambda: agg.top_n(0, "v"), r"top_n\(0, 'v'\): a number of rows from 1 is expected"),
     (lambda: agg.count_if(5), r"count_if\(5\): the text of a condition is expected"),
@@ -198,7 +210,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "sentence"), REFUSED)
+@pytest.mark.parametrize(("spec", "sentence"), INVALID_SPECS)
 def test_what_cannot_be_computed_is_refused_when_the_plan_is_built(spec, sentence):
     with pytest.raises(OptionError, match=sentence):
         WindowPlan(schema=SCHEMA, by=(), window=WINDOWS[0], aggregates=(("r", spec()),), time="time")

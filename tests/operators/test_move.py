@@ -56,7 +56,7 @@ PLANS = {
 }
 
 
-def move_of(old: Pipeline, plan: WindowPlan, told=True, buckets=2) -> RescaledState:
+def move_of(old: Pipeline, plan: WindowPlan, with_description=True, buckets=2) -> RescaledState:
     """As a savepoint has it."""
     stores = [old.state[one][1] for one in old.layout.ids]
     move = FrameRescale(
@@ -64,7 +64,7 @@ def move_of(old: Pipeline, plan: WindowPlan, told=True, buckets=2) -> RescaledSt
         plan=plan,
         count=buckets,
         digest=old.plan.digest(),
-        description=json.loads(json.dumps(old.plan.description())) if told else None,
+        description=json.loads(json.dumps(old.plan.description())) if with_description else None,
         states=tuple(json.loads(store.get(MANIFEST)) for store in stores),
         blobs=tuple(tuple(name for name in store.blobs if name != MANIFEST) for store in stores),
     )
@@ -72,19 +72,19 @@ def move_of(old: Pipeline, plan: WindowPlan, told=True, buckets=2) -> RescaledSt
     return RescaledState(rescale=move, name="hours", manifests=notes, follows={})
 
 
-def moved(old: Pipeline, plan: WindowPlan, buckets: int) -> Pipeline:
+def moved_pipeline(old: Pipeline, plan: WindowPlan, buckets: int) -> Pipeline:
     """Another pipeline that begins with the state of this one."""
     begin = pickle.loads(pickle.dumps(move_of(old, plan, buckets=buckets)))  # noqa: S301  as Spark does
     new = Pipeline(plan, buckets)
-    cut = pieces(begin, new.layout, [old.state[one][1].blobs for one in old.layout.ids])
+    state_pieces = pieces(begin, new.layout, [old.state[one][1].blobs for one in old.layout.ids])
     for number, one in enumerate(new.layout.ids):
-        mine = [piece for piece in cut if piece.bucket == one]
-        blobs = {piece.name: piece.blob for piece in mine}
-        assert len(blobs) == len(mine)
+        bucket_pieces = [piece for piece in state_pieces if piece.bucket == one]
+        blobs = {piece.name: piece.blob for piece in bucket_pieces}
+        assert len(blobs) == len(bucket_pieces)
         half = begin.manifest_with(
-            begin.manifest_with(None, mine[::2], number), mine[1::2], number
+            begin.manifest_with(None, bucket_pieces[::2], number), bucket_pieces[1::2], number
         )  # Spark may hand it over in pieces
-        assert json.loads(half) == json.loads(begin.manifest_with(None, mine, number))
+        assert json.loads(half) == json.loads(begin.manifest_with(None, bucket_pieces, number))
         blobs[MANIFEST] = half
         note = begin.first_manifest(new.layout, one)
         note.blobs = {name: len(blob) for name, blob in blobs.items()}
@@ -96,15 +96,15 @@ def moved(old: Pipeline, plan: WindowPlan, buckets: int) -> Pipeline:
 def test_results_are_those_of_a_query_that_was_not_moved(name, seed):
     window, how = PLANS[name]
     plan = plan_of(window, **how)
-    still, moving = Pipeline(plan, 2), Pipeline(plan, 2)
-    seen = 0
+    still, moving_pipeline = Pipeline(plan, 2), Pipeline(plan, 2)
+    row_count = 0
     for number, tasks in enumerate(steps(f"{seed} {name}")[-8:]):
         if number % 3 == 2:
-            moving = moved(moving, plan, number)
-        wanted = results(still.batch([staged(rows) for rows in tasks]))
-        assert results(moving.batch([staged(rows) for rows in tasks])) == wanted
-        seen += wanted.total()
-    assert seen > 10
+            moving_pipeline = moved_pipeline(moving_pipeline, plan, number)
+        expected_rows = results(still.batch([staged(rows) for rows in tasks]))
+        assert results(moving_pipeline.batch([staged(rows) for rows in tasks])) == expected_rows
+        row_count += expected_rows.total()
+    assert row_count > 10
 
 
 def test_counts_of_keys_continue_in_as_many_buckets(seed):
@@ -113,7 +113,7 @@ def test_counts_of_keys_continue_in_as_many_buckets(seed):
     old = Pipeline(plan, 2)
     for tasks in steps(f"{seed} counts")[-8:]:
         old.batch([staged(rows) for rows in tasks])
-    new = moved(old, plan, 2)
+    new = moved_pipeline(old, plan, 2)
     counts = [
         [json.loads(one.state[number][1].get(MANIFEST))["census"] for number in one.layout.ids] for one in (old, new)
     ]
@@ -126,20 +126,23 @@ def test_aggregates_that_stay_hold_what_they_held_and_new_ones_begin(name, seed)
     """Of windows that were open, an added aggregate tells what came since; of those that open later, everything."""
     window, how = PLANS[name]
     before, after = ("rows", "total", "first", "high"), ("high", "mean", "first", "all", "rows")
-    kept = ("high", "first", "rows")
-    still, moving = Pipeline(plan_of(window, after, **how), 2), Pipeline(plan_of(window, before, **how), 2)
+    kept_names = ("high", "first", "rows")
+    still, moving_pipeline = Pipeline(plan_of(window, after, **how), 2), Pipeline(plan_of(window, before, **how), 2)
     batches = [*steps(f"{seed} {name} others")[:8], LAST]
-    seen = 0
+    row_count = 0
     for number, tasks in enumerate(batches):
         if number == 2:
-            moving = moved(moving, plan_of(window, after, **how), 3)
-        wanted = still.batch([staged(rows) for rows in tasks])
-        made = moving.batch([staged(rows) for rows in tasks])
-        assert only(made, kept) == only(wanted, kept)
-        later = [[row for row in rows if row["control"] or row["window"]["start"] >= MOVED] for rows in (made, wanted)]
+            moving_pipeline = moved_pipeline(moving_pipeline, plan_of(window, after, **how), 3)
+        expected_rows = still.batch([staged(rows) for rows in tasks])
+        moved_rows = moving_pipeline.batch([staged(rows) for rows in tasks])
+        assert only(moved_rows, kept_names) == only(expected_rows, kept_names)
+        later = [
+            [row for row in rows if row["control"] or row["window"]["start"] >= MOVE_TIME]
+            for rows in (moved_rows, expected_rows)
+        ]
         assert results(later[0]) == results(later[1])
-        seen += results(later[0]).total()
-    assert seen > 2
+        row_count += results(later[0]).total()
+    assert row_count > 2
 
 
 # The columns of the state are those of a plan's windows and keys; rules for late rows and panes add none.
@@ -147,25 +150,26 @@ COLUMNS_OF_STATE = ("sliding", "keys", "sessions of keys", "sessions")
 
 
 @pytest.mark.parametrize(
-    ("name", "kept"), [(name, (("rows",), ("rows", "values"))[at % 2]) for at, name in enumerate(COLUMNS_OF_STATE)]
+    ("name", "kept_names"),
+    [(name, (("rows",), ("rows", "values"))[at % 2]) for at, name in enumerate(COLUMNS_OF_STATE)],
 )
-def test_aggregates_behind_those_that_stay_are_forgotten(name, kept, seed):
+def test_aggregates_behind_those_that_stay_are_forgotten(name, kept_names, seed):
     """Those that stay keep their places: the first columns of the state are those of the new plan already."""
     window, how = PLANS[name]
-    plan = plan_of(window, kept, **how)
-    still, moving = Pipeline(plan, 2), Pipeline(plan_of(window, ("rows", "values", "total", "high"), **how), 2)
-    seen = 0
+    plan = plan_of(window, kept_names, **how)
+    still, moving_pipeline = Pipeline(plan, 2), Pipeline(plan_of(window, ("rows", "values", "total", "high"), **how), 2)
+    row_count = 0
     for number, tasks in enumerate([*steps(f"{seed} {name} forgotten")[:6], LAST]):
         if number == 2:
-            moving = moved(moving, plan, 3)
-        wanted = only(still.batch([staged(rows) for rows in tasks]), kept)
-        assert only(moving.batch([staged(rows) for rows in tasks]), kept) == wanted
-        seen += wanted.total()
-    assert seen > 2
+            moving_pipeline = moved_pipeline(moving_pipeline, plan, 3)
+        expected_rows = only(still.batch([staged(rows) for rows in tasks]), kept_names)
+        assert only(moving_pipeline.batch([staged(rows) for rows in tasks]), kept_names) == expected_rows
+        row_count += expected_rows.total()
+    assert row_count > 2
 
 
 # Every event of the batches before the move is below it.
-MOVED = datetime.fromtimestamp(2 * 5 + 9, timezone.utc)
+MOVE_TIME = datetime.fromtimestamp(2 * 5 + 9, timezone.utc)
 LAST = steps("last")[-1]
 
 
@@ -175,7 +179,7 @@ def only(rows, names) -> Counter:
     )
 
 
-def begun(plan: WindowPlan) -> Pipeline:
+def started_pipeline(plan: WindowPlan) -> Pipeline:
     pipeline = Pipeline(plan, 2)
     for tasks in steps("refused")[:3]:
         pipeline.batch([staged(rows) for rows in tasks])
@@ -186,7 +190,7 @@ TUMBLING = SlidingWindow(6_000, 6_000)
 
 
 @pytest.mark.parametrize(
-    ("plan", "said"),
+    ("plan", "sentence"),
     [
         (
             plan_of(SlidingWindow(8_000, 8_000)),
@@ -203,23 +207,23 @@ TUMBLING = SlidingWindow(6_000, 6_000)
         (plan_of(TUMBLING, ("last",)), "'last' is last.v., which cannot be added to windows that are open"),
     ],
 )
-def test_another_plan_is_refused_in_one_sentence(plan, said):
-    old = begun(plan_of(TUMBLING, ("rows", "first")))
-    with pytest.raises(OptionError, match=said):
+def test_another_plan_is_refused_in_one_sentence(plan, sentence):
+    old = started_pipeline(plan_of(TUMBLING, ("rows", "first")))
+    with pytest.raises(OptionError, match=sentence):
         move_of(old, plan)
 
 
 def own_of(version):
     """An aggregate of the user's own, in this version of its functions."""
     own = agg.Aggregate(
-        column="v", result=pa.float64(), create=float, accumulate=lambda held, value: held + value,
+        column="v", result=pa.float64(), create=float, accumulate=lambda total, value: total + value,
         combine=lambda one, other: one + other, version=version,
     )  # fmt: skip
     return WindowPlan(schema=SCHEMA, by=("k",), window=TUMBLING, aggregates=(("own", own),), time="__time")
 
 
 @pytest.mark.parametrize(
-    ("plan", "changed", "said"),
+    ("plan", "changed_plan", "sentence"),
     [
         (own_of(1), own_of(2), r"'own' is Aggregate\(v: version 1; .* of this plan Aggregate\(v: version 2; "),
         (
@@ -233,48 +237,50 @@ def own_of(version):
     ],
     ids=["another version", "another function"],
 )  # fmt: skip
-def test_an_aggregate_that_is_another_one_under_its_name_does_not_begin_anew_in_silence(plan, changed, said):
-    old = begun(plan)
-    with pytest.raises(OptionError, match=said):
-        move_of(old, changed)
+def test_an_aggregate_that_is_another_one_under_its_name_does_not_begin_anew_in_silence(plan, changed_plan, sentence):
+    old = started_pipeline(plan)
+    with pytest.raises(OptionError, match=sentence):
+        move_of(old, changed_plan)
 
 
 def test_a_plan_that_nobody_noted_moves_as_it_is_or_not_at_all():
     plan = plan_of(TUMBLING, ("rows", "first"))
-    old = begun(plan)
-    assert move_of(old, plan, told=False)
+    old = started_pipeline(plan)
+    assert move_of(old, plan, with_description=False)
     with pytest.raises(OptionError, match=r"is of keyedwm 0\.2\.0, which did not note the plan"):
-        move_of(old, plan_of(TUMBLING, ("rows",)), told=False)
+        move_of(old, plan_of(TUMBLING, ("rows",)), with_description=False)
 
 
 def test_results_that_are_held_back_do_not_move():
-    old = begun(plan_of(TUMBLING, ("rows",)))
+    old = started_pipeline(plan_of(TUMBLING, ("rows",)))
     _, store = old.state[old.layout.ids[1]]
-    told = json.loads(store.get(MANIFEST))
-    store.blobs[MANIFEST] = json.dumps(told | {"watermark_ms": told["watermark_ms"] - 6_000}).encode()
+    manifest = json.loads(store.get(MANIFEST))
+    store.blobs[MANIFEST] = json.dumps(manifest | {"watermark_ms": manifest["watermark_ms"] - 6_000}).encode()
     with pytest.raises(OptionError, match="max_rows_per_batch holds results back"):
         move_of(old, old.plan)
 
 
 def test_a_savepoint_that_was_copied_in_part_is_refused():
-    old = begun(plan_of(TUMBLING))
+    old = started_pipeline(plan_of(TUMBLING))
     notes = move_of(old, old.plan).manifests
     counts = {number: len(note["blobs"]) - 1 for number, note in enumerate(notes)}
     check_blobs("place", notes, counts)
     check_blobs("place", [*notes, {"blobs": {MANIFEST: 5}}], counts)  # a bucket that holds nothing
     assert counts[1] > 1
-    for found in (counts | {1: counts[1] - 1}, counts | {1: 2 * counts[1]}, {0: counts[0]}):
-        said = f"place has {found.get(1, 0)} blobs of bucket 1 under state, and savepoint.json lists {counts[1]}"
-        with pytest.raises(FormatError, match=said):
-            check_blobs("place", notes, found)
+    for copied_counts in (counts | {1: counts[1] - 1}, counts | {1: 2 * counts[1]}, {0: counts[0]}):
+        sentence = (
+            f"place has {copied_counts.get(1, 0)} blobs of bucket 1 under state, and savepoint.json lists {counts[1]}"
+        )
+        with pytest.raises(FormatError, match=sentence):
+            check_blobs("place", notes, copied_counts)
 
 
 def test_channels_that_are_new_tell_their_watermark_and_known_ones_do_not():
-    old = begun(plan_of(TUMBLING))
+    old = started_pipeline(plan_of(TUMBLING))
     begin = move_of(old, old.plan)
     layout = BucketLayout("hours", tuple(bucket_ids(3)), ((0,),))
-    emitted = [begin.first_manifest(layout, one).emitted_ms for one in layout.ids]
-    assert emitted == [old.state[0][0].emitted_ms] * 2 + [None]
+    emitted_watermarks_ms = [begin.first_manifest(layout, one).emitted_ms for one in layout.ids]
+    assert emitted_watermarks_ms == [old.state[0][0].emitted_ms] * 2 + [None]
     assert isinstance(begin.first_manifest(layout, 0), BucketManifest)
 
 

@@ -42,7 +42,7 @@ def test_no_result_is_late_behind_its_operators_own_watermark(window, accumulati
     operator = operator_of(plan, MemoryStore())
     now_ms = watermark_ms = 0
     passed_on_ms = None
-    seen = 0
+    result_count = 0
     for step in range(50):
         now_ms += rng.randrange(30)
         move = rng.random()
@@ -59,11 +59,11 @@ def test_no_result_is_late_behind_its_operators_own_watermark(window, accumulati
             for event_ms, row in zip(output.event_ms.tolist(), output.rows.to_pylist(), strict=True):
                 if row["pane"]["timing"] == "expired":  # late rows themselves, which no window takes any more
                     continue
-                seen += 1
+                result_count += 1
                 assert passed_on_ms is None or event_ms >= passed_on_ms
         if move >= 0.6:
             passed_on_ms = operator.output_watermark_ms(watermark_ms)
-    assert seen
+    assert result_count
 
 
 def test_a_chained_window_takes_a_session_that_closes_behind_a_watermark_at_its_end():

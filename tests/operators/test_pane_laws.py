@@ -18,7 +18,7 @@ COUNT = (("rows", agg.count()), ("total", agg.sum("n")))
 EARLY = (None, Early(rows=2), Early(every_ms=50), Early(rows=3, every_ms=70), Early(every_ms=9, by=EveryBy.EVENT))
 
 
-def played(seed, plan):
+def played_steps(seed, plan):
     """A random stream through a restarted operator; yields what it takes, its watermark before, and what it shows."""
     rng = random.Random(seed)
     operator = Restarted(plan)
@@ -30,13 +30,13 @@ def played(seed, plan):
         if move < 0.6:
             times = [watermark_ms + rng.randrange(-25, 30) for _ in range(rng.randrange(1, 5))]
             rows = [Event(rng.choice("ab"), time_ms, rng.randrange(9), None, None, step) for time_ms in times]
-            made = operator.take(combine_rows(plan, table(rows)), now_ms)
+            results = operator.take(combine_rows(plan, table(rows)), now_ms)
         elif move < 0.75:
-            made = operator.clock(now_ms)
+            results = operator.clock(now_ms)
         else:
             watermark_ms += rng.randrange(12)
-            made = operator.advance(watermark_ms)
-        yield rows, watermark_ms, rows_of(made), operator
+            results = operator.advance(watermark_ms)
+        yield rows, watermark_ms, rows_of(results), operator
     yield [], watermark_ms, rows_of(operator.complete()), operator
 
 
@@ -48,17 +48,19 @@ def played(seed, plan):
 def test_the_panes_of_a_window_tell_together_what_it_took(window, accumulating, lateness_ms, early, seed):
     plan = plan_of(window, aggregates=COUNT, early=early, lateness_ms=lateness_ms, accumulating=accumulating)
     took: Counter = Counter()
-    told: defaultdict[tuple, list] = defaultdict(list)
-    for rows, watermark_ms, shown, _ in played(seed, plan):
+    panes_by_window: defaultdict[tuple, list] = defaultdict(list)
+    for rows, watermark_ms, pane_rows, _ in played_steps(seed, plan):
         for row in rows:
             first = window.offset_ms + ((row.time_ms - window.offset_ms) // window.slide_ms + 1) * window.slide_ms
             for end in range(first, first + window.size_ms, window.slide_ms):
                 if end + lateness_ms > watermark_ms or watermark_ms == 0:  # the stream begins without a watermark
                     took[row.k, end] += row.n
-        for row in shown:
-            told[row["k"], row["end"]].append((row["pane"]["index"], row["total"] or 0, row["pane"]["timing"]))
-    assert told.keys() == took.keys()
-    for window_of, panes in told.items():
+        for row in pane_rows:
+            panes_by_window[row["k"], row["end"]].append(
+                (row["pane"]["index"], row["total"] or 0, row["pane"]["timing"])
+            )
+    assert panes_by_window.keys() == took.keys()
+    for window_of, panes in panes_by_window.items():
         assert [index for index, _, _ in panes] == list(range(len(panes)))
         assert sum(timing == "on_time" for _, _, timing in panes) <= 1
         assert [timing for _, _, timing in panes] == sorted(
@@ -73,12 +75,12 @@ def test_the_panes_of_a_window_tell_together_what_it_took(window, accumulating, 
 @pytest.mark.parametrize("seed", seeds(1))
 def test_discarding_sessions_tell_every_row_that_was_not_late_once(lateness_ms, early, seed):
     plan = plan_of(SessionWindow(6), aggregates=COUNT, early=early, lateness_ms=lateness_ms, accumulating=False)
-    took = told = 0
-    steps = list(played(seed, plan))
-    for rows, _, shown, _ in steps:
+    took = pane_row_count = 0
+    steps = list(played_steps(seed, plan))
+    for rows, _, pane_rows, _ in steps:
         took += len(rows)
-        told += sum(row["rows"] for row in shown)
+        pane_row_count += sum(row["rows"] for row in pane_rows)
     operator = steps[-1][-1]
     if early is not None or lateness_ms:
-        assert told == took - operator.late_rows
+        assert pane_row_count == took - operator.late_rows
     assert set(operator.blobs) <= {"note", "touched"}

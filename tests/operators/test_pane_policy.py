@@ -9,15 +9,15 @@ from keyedwm.operators.frames.frame_panes import FiredCounts, FramePanes
 from keyedwm.operators.panes import Early, EveryBy, Late, LateTimes, Now, PanePolicy, PaneTimer, PaneTiming
 
 
-def policy(early: Early | None = None, lateness_ms: int = 0, *, accumulating: bool = True, **told) -> FramePanes:
-    return FramePanes(early, lateness_ms, accumulating=accumulating, state=told)
+def policy(early: Early | None = None, lateness_ms: int = 0, *, accumulating: bool = True, **state) -> FramePanes:
+    return FramePanes(early, lateness_ms, accumulating=accumulating, state=state)
 
 
 def ints(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 
 
-def shown(panes, rows, on_time) -> FiredCounts:
+def fired_counts(panes, rows, on_time) -> FiredCounts:
     return FiredCounts(ints(*panes), ints(*rows), ints(*on_time))
 
 
@@ -33,44 +33,53 @@ def test_a_complete_window_shows_a_late_pane_at_once_and_an_open_one_an_early_pa
 
 
 def test_a_window_is_shown_on_time_once_and_again_only_after_it_took_new_rows():
-    told, complete = policy(lateness_ms=10), flags(1, 1, 0)
-    before = shown([0, 1, 0], [0, 2, 0], [0, 1, 0])
-    assert told.closed(before, complete).tolist() == [True, False, False]
-    merged = told.on_merge(before, ints(0, 1, 1), flags(0, 1))
-    assert told.closed(merged, flags(1, 1)).tolist() == [True, True]
+    pane_policy, complete = policy(lateness_ms=10), flags(1, 1, 0)
+    before = fired_counts([0, 1, 0], [0, 2, 0], [0, 1, 0])
+    assert pane_policy.closed(before, complete).tolist() == [True, False, False]
+    merged = pane_policy.on_merge(before, ints(0, 1, 1), flags(0, 1))
+    assert pane_policy.closed(merged, flags(1, 1)).tolist() == [True, True]
 
 
 @pytest.mark.parametrize(("accumulating", "rows"), [(True, [4, 5]), (False, [0, 0])])
 @pytest.mark.parametrize("timing", [PaneTiming.EARLY, PaneTiming.ON_TIME, PaneTiming.LATE])
 def test_after_a_pane_nothing_is_unshown(accumulating, rows, timing):
-    told = policy(Early(rows=1), accumulating=accumulating)
-    after = told.fired(shown([0, 3], [1, 0], [0, 0]), ints(4, 5), timing)
+    pane_policy = policy(Early(rows=1), accumulating=accumulating)
+    after = pane_policy.fired(fired_counts([0, 3], [1, 0], [0, 0]), ints(4, 5), timing)
     assert (after.panes.tolist(), after.rows.tolist()) == ([1, 4], rows)
     assert after.on_time.tolist() == [int(timing is not PaneTiming.EARLY)] * 2
 
 
 def test_the_whole_of_merged_windows_has_the_unshown_rows_of_its_parts_and_its_panes_go_on():
-    merged = policy(Early(rows=1)).on_merge(shown([2, 5, 1], [3, 4, 9], [1, 0, 1]), ints(0, 0, 1), flags(0, 0, 1))
+    merged = policy(Early(rows=1)).on_merge(
+        fired_counts([2, 5, 1], [3, 4, 9], [1, 0, 1]), ints(0, 0, 1), flags(0, 0, 1)
+    )
     assert merged.panes.tolist() == [5, 1, 0]
     assert merged.rows.tolist() == [7, 9, 0]
     assert merged.on_time.tolist() == [1, 1, 0]
 
 
 def test_the_clock_of_early_panes_begins_with_the_first_batch_and_again_whenever_they_are_due():
-    told = policy(Early(every_ms=10))
-    told.on_rows(3)
-    told.on_rows(9)
-    assert told.next_timer_ms == 13
-    again = policy(Early(every_ms=10), **told.state())
+    pane_policy = policy(Early(every_ms=10))
+    pane_policy.on_rows(3)
+    pane_policy.on_rows(9)
+    assert pane_policy.next_timer_ms == 13
+    again = policy(Early(every_ms=10), **pane_policy.state())
     assert [again.beats(EveryBy.CLOCK, now_ms) for now_ms in (12, 15, 24, 25)] == [False, True, False, True]
     assert not again.beats(EveryBy.EVENT, 99)
 
 
 def test_early_panes_by_event_time_are_due_at_multiples_of_the_interval():
-    told = policy(Early(every_ms=10, by=EveryBy.EVENT))
-    told.on_rows(3)
-    assert told.next_timer_ms is None
-    assert [told.beats(EveryBy.EVENT, at) for at in (3, 9, 12, 19, 20, 29)] == [False, False, True, False, True, False]
+    pane_policy = policy(Early(every_ms=10, by=EveryBy.EVENT))
+    pane_policy.on_rows(3)
+    assert pane_policy.next_timer_ms is None
+    assert [pane_policy.beats(EveryBy.EVENT, at) for at in (3, 9, 12, 19, 20, 29)] == [
+        False,
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(("timing", "lateness_ms", "is_last"), [
@@ -123,22 +132,22 @@ RULES = [  # early, late, and whether news waits, and of how many rows a pane co
 @pytest.mark.parametrize("by_window", [False, True])
 @pytest.mark.parametrize(("early", "late", "of_early", "of_late"), RULES)
 def test_early_and_late_panes_leave_at_once_by_rows_or_by_time(early, late, of_early, of_late, by_window):
-    told = PanePolicy(early, late, {}, by_window=by_window)
-    now, found = Now(100, 50), []
+    pane_policy = PanePolicy(early, late, {}, by_window=by_window)
+    now, answers = Now(100, 50), []
     for timing in (PaneTiming.EARLY, PaneTiming.LATE):
-        waits = told.begin(timing, now, [20])
-        found.append((waits, told.fire_threshold(timing, waits=waits)))
-    assert found == [of_early, of_late]
+        waits = pane_policy.begin(timing, now, [20])
+        answers.append((waits, pane_policy.fire_threshold(timing, waits=waits)))
+    assert answers == [of_early, of_late]
 
 
 @pytest.mark.parametrize("by_window", [False, True])
 def test_panes_by_time_are_due_by_their_own_time_late_ones_first_and_after_a_restart(by_window):
-    told = PanePolicy(Early(every_ms=10), Late(every_ms=7, by=EVENT), {}, by_window=by_window)
+    pane_policy = PanePolicy(Early(every_ms=10), Late(every_ms=7, by=EVENT), {}, by_window=by_window)
     for timing in (PaneTiming.EARLY, PaneTiming.LATE):
-        told.begin(timing, Now(100, 50), [20])
-    told = PanePolicy(Early(every_ms=10), Late(every_ms=7, by=EVENT), told.state(), by_window=by_window)
-    assert told.next_timer_ms == 110
-    assert [(by, at, list(told.due(by, at))) for by in (CLOCK, EVENT) for at in (56, 57, 109, 110)] == [
+        pane_policy.begin(timing, Now(100, 50), [20])
+    pane_policy = PanePolicy(Early(every_ms=10), Late(every_ms=7, by=EVENT), pane_policy.state(), by_window=by_window)
+    assert pane_policy.next_timer_ms == 110
+    assert [(by, at, list(pane_policy.due(by, at))) for by in (CLOCK, EVENT) for at in (56, 57, 109, 110)] == [
         (CLOCK, 56, []), (CLOCK, 57, []), (CLOCK, 109, []), (CLOCK, 110, [PaneTiming.EARLY]),
         (EVENT, 56, []), *((EVENT, at, [PaneTiming.LATE]) for at in (57, 109, 110)),
     ]  # fmt: skip
@@ -152,8 +161,11 @@ def test_panes_by_time_are_due_by_their_own_time_late_ones_first_and_after_a_res
 
 
 def test_news_without_a_time_shows_late_panes_at_once_and_no_early_ones():
-    told = PanePolicy(Early(every_ms=10), Late(every_ms=7), {})
-    assert not told.begin(PaneTiming.LATE, Now(None, 50), [20])
-    assert told.fire_threshold(PaneTiming.LATE, waits=False) == 0
-    assert told.fire_threshold(PaneTiming.EARLY, waits=told.begin(PaneTiming.EARLY, Now(None, 50), [20])) is None
-    assert told.next_timer_ms is None
+    pane_policy = PanePolicy(Early(every_ms=10), Late(every_ms=7), {})
+    assert not pane_policy.begin(PaneTiming.LATE, Now(None, 50), [20])
+    assert pane_policy.fire_threshold(PaneTiming.LATE, waits=False) == 0
+    assert (
+        pane_policy.fire_threshold(PaneTiming.EARLY, waits=pane_policy.begin(PaneTiming.EARLY, Now(None, 50), [20]))
+        is None
+    )
+    assert pane_policy.next_timer_ms is None

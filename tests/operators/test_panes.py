@@ -28,32 +28,32 @@ class Play:
         self.plan = plan_of(window, aggregates=SUM, **settings)
         self.operator = Restarted(self.plan)
 
-    def take(self, *events: tuple[int, int], key="k", now_ms=None):
+    def add_events(self, *events: tuple[int, int], key="k", now_ms=None):
         rows = [Event(key, time_ms, n, None, None, at) for at, (time_ms, n) in enumerate(events)]
-        return self.shown(self.operator.take(combine_rows(self.plan, table(rows)), now_ms))
+        return self.pane_tuples(self.operator.take(combine_rows(self.plan, table(rows)), now_ms))
 
     def advance(self, watermark_ms):
-        return self.shown(self.operator.advance(watermark_ms))
+        return self.pane_tuples(self.operator.advance(watermark_ms))
 
     def clock(self, now_ms):
-        return self.shown(self.operator.clock(now_ms))
+        return self.pane_tuples(self.operator.clock(now_ms))
 
     @staticmethod
-    def shown(made):
+    def pane_tuples(results):
         return [
             (row["start"], row["end"], row["k"], row["total"], row["pane"]["timing"], row["pane"]["index"])
-            for row in rows_of(made)
+            for row in rows_of(results)
         ]
 
 
 def test_a_window_closes_at_a_watermark_at_its_end_and_its_frames_go():
-    it = Play(SlidingWindow(10, 5))
-    it.take((4, 2), (5, 3))
-    assert set(it.operator.blobs) == {"frame-0", "frame-5", "note"}
-    assert it.advance(4) == []
-    assert it.advance(5) == [(-5, 5, "k", 2, "on_time", 0)]
-    assert it.advance(15) == [(0, 10, "k", 5, "on_time", 0), (5, 15, "k", 3, "on_time", 0)]
-    assert set(it.operator.blobs) == {"note"}
+    play = Play(SlidingWindow(10, 5))
+    play.add_events((4, 2), (5, 3))
+    assert set(play.operator.blobs) == {"frame-0", "frame-5", "note"}
+    assert play.advance(4) == []
+    assert play.advance(5) == [(-5, 5, "k", 2, "on_time", 0)]
+    assert play.advance(15) == [(0, 10, "k", 5, "on_time", 0), (5, 15, "k", 3, "on_time", 0)]
+    assert set(play.operator.blobs) == {"note"}
 
 
 def test_a_batch_appends_to_the_frames_it_touches_and_writes_nothing_else():
@@ -72,28 +72,28 @@ def test_a_blob_that_went_and_came_back_between_two_questions_is_not_gone():
     operator = DrivenOperator(plan)
     for times in ((1, 2), (3,)):
         operator.take(combine_rows(plan, table([Event("k", at, 1, None, None, at) for at in times])))
-    changed, gone = operator.changed()
-    assert (set(changed), gone) == ({"frame-0", "panes-10", "note"}, set())
-    assert rows_of(DrivenOperator(plan, changed).advance(10)) == rows_of(operator.advance(10))
+    changed_blobs, removed_names = operator.changed()
+    assert (set(changed_blobs), removed_names) == ({"frame-0", "panes-10", "note"}, set())
+    assert rows_of(DrivenOperator(plan, changed_blobs).advance(10)) == rows_of(operator.advance(10))
 
 
 def test_early_panes_by_count_come_when_that_many_rows_are_new():
-    it = Play(SlidingWindow(10, 10), early=Early(rows=2))
-    assert it.take((1, 1)) == []
-    assert it.take((2, 1)) == [(0, 10, "k", 2, "early", 0)]
-    assert it.take((3, 1)) == []
-    assert it.take((3, 1), (4, 1), (5, 1)) == [(0, 10, "k", 6, "early", 1)]
-    assert it.advance(10) == [(0, 10, "k", 6, "on_time", 2)]
-    assert set(it.operator.blobs) == {"note"}
+    play = Play(SlidingWindow(10, 10), early=Early(rows=2))
+    assert play.add_events((1, 1)) == []
+    assert play.add_events((2, 1)) == [(0, 10, "k", 2, "early", 0)]
+    assert play.add_events((3, 1)) == []
+    assert play.add_events((3, 1), (4, 1), (5, 1)) == [(0, 10, "k", 6, "early", 1)]
+    assert play.advance(10) == [(0, 10, "k", 6, "on_time", 2)]
+    assert set(play.operator.blobs) == {"note"}
 
 
 def test_discarding_panes_hold_what_is_new_and_the_on_time_pane_comes_even_if_nothing_is():
-    it = Play(SlidingWindow(10, 5), early=Early(rows=1), accumulating=False)
-    assert it.take((7, 1)) == [(0, 10, "k", 1, "early", 0), (5, 15, "k", 1, "early", 0)]
-    assert it.take((8, 2)) == [(0, 10, "k", 2, "early", 1), (5, 15, "k", 2, "early", 1)]
-    assert it.advance(10) == [(0, 10, "k", None, "on_time", 2)]
-    assert it.take((9, 4)) == [(5, 15, "k", 4, "early", 2)]
-    assert it.advance(20) == [(5, 15, "k", None, "on_time", 3)]
+    play = Play(SlidingWindow(10, 5), early=Early(rows=1), accumulating=False)
+    assert play.add_events((7, 1)) == [(0, 10, "k", 1, "early", 0), (5, 15, "k", 1, "early", 0)]
+    assert play.add_events((8, 2)) == [(0, 10, "k", 2, "early", 1), (5, 15, "k", 2, "early", 1)]
+    assert play.advance(10) == [(0, 10, "k", None, "on_time", 2)]
+    assert play.add_events((9, 4)) == [(5, 15, "k", 4, "early", 2)]
+    assert play.advance(20) == [(5, 15, "k", None, "on_time", 3)]
 
 
 @pytest.mark.parametrize("window", [SlidingWindow(10, 10), SlidingWindow(10, 5)], ids=str)
@@ -124,68 +124,68 @@ def test_without_by_columns_the_on_time_pane_comes_even_if_nothing_is_new(window
 
 def test_early_panes_by_the_clock_show_the_windows_touched_since_the_last_ones():
     for window, edges in ((SlidingWindow(10, 10), (0, 10)), (SessionWindow(9), (1, 10))):
-        it = Play(window, early=Early(every_ms=100))
-        assert it.take((1, 1), now_ms=1000) == []
-        assert it.clock(1099) == []
-        assert it.clock(1100) == [(*edges, "k", 1, "early", 0)]
-        assert it.clock(1200) == []
-        it.take((1, 2), now_ms=1210)
-        assert it.clock(1299) == []
-        assert it.clock(1300) == [(*edges, "k", 3, "early", 1)]
-        assert it.advance(11) == [(*edges, "k", 3, "on_time", 2)]
-        assert it.clock(1500) == []
+        play = Play(window, early=Early(every_ms=100))
+        assert play.add_events((1, 1), now_ms=1000) == []
+        assert play.clock(1099) == []
+        assert play.clock(1100) == [(*edges, "k", 1, "early", 0)]
+        assert play.clock(1200) == []
+        play.add_events((1, 2), now_ms=1210)
+        assert play.clock(1299) == []
+        assert play.clock(1300) == [(*edges, "k", 3, "early", 1)]
+        assert play.advance(11) == [(*edges, "k", 3, "on_time", 2)]
+        assert play.clock(1500) == []
 
 
 def test_early_panes_by_event_time_come_when_the_watermark_has_come_to_a_multiple_of_the_interval():
     for window, edges in ((SlidingWindow(30, 30), (0, 30)), (SessionWindow(29), (1, 30))):
-        it = Play(window, early=Early(every_ms=10, by=EveryBy.EVENT))
-        assert it.take((1, 1)) == []
-        assert it.advance(3) == []
-        assert it.advance(10) == [(*edges, "k", 1, "early", 0)]
-        assert it.advance(20) == []
-        it.take((1, 2))
-        assert it.advance(29) == []
-        assert it.advance(31) == [(*edges, "k", 3, "on_time", 1)]
-        assert it.clock(10**6) == []
+        play = Play(window, early=Early(every_ms=10, by=EveryBy.EVENT))
+        assert play.add_events((1, 1)) == []
+        assert play.advance(3) == []
+        assert play.advance(10) == [(*edges, "k", 1, "early", 0)]
+        assert play.advance(20) == []
+        play.add_events((1, 2))
+        assert play.advance(29) == []
+        assert play.advance(31) == [(*edges, "k", 3, "on_time", 1)]
+        assert play.clock(10**6) == []
 
 
 def test_late_panes_come_at_once_within_the_allowed_lateness():
-    it = Play(SlidingWindow(10, 10), lateness_ms=5)
-    it.take((1, 2))
-    it.take((1, 9), key="other")
-    assert it.advance(14) == [(0, 10, "k", 2, "on_time", 0), (0, 10, "other", 9, "on_time", 0)]
-    assert it.take((3, 3), (4, 1)) == [(0, 10, "k", 6, "late", 1)]
-    assert it.take((3, 3), key="third") == [(0, 10, "third", 3, "late", 0)]
-    it.advance(15)
-    assert it.take((3, 3)) == []
-    assert it.operator.late_rows == 1
-    assert set(it.operator.blobs) == {"note"}
+    play = Play(SlidingWindow(10, 10), lateness_ms=5)
+    play.add_events((1, 2))
+    play.add_events((1, 9), key="other")
+    assert play.advance(14) == [(0, 10, "k", 2, "on_time", 0), (0, 10, "other", 9, "on_time", 0)]
+    assert play.add_events((3, 3), (4, 1)) == [(0, 10, "k", 6, "late", 1)]
+    assert play.add_events((3, 3), key="third") == [(0, 10, "third", 3, "late", 0)]
+    play.advance(15)
+    assert play.add_events((3, 3)) == []
+    assert play.operator.late_rows == 1
+    assert set(play.operator.blobs) == {"note"}
 
 
 def test_discarding_late_panes_hold_the_late_rows_alone():
-    it = Play(SlidingWindow(10, 10), lateness_ms=5, accumulating=False)
-    it.take((1, 2))
-    assert it.advance(12) == [(0, 10, "k", 2, "on_time", 0)]
-    assert it.take((3, 3)) == [(0, 10, "k", 3, "late", 1)]
+    play = Play(SlidingWindow(10, 10), lateness_ms=5, accumulating=False)
+    play.add_events((1, 2))
+    assert play.advance(12) == [(0, 10, "k", 2, "on_time", 0)]
+    assert play.add_events((3, 3)) == [(0, 10, "k", 3, "late", 1)]
 
 
 def test_of_a_sliding_window_a_late_row_reaches_the_windows_that_are_still_kept():
-    it = Play(SlidingWindow(10, 5), lateness_ms=3)
-    it.take((1, 1), (6, 1))
-    assert it.advance(12) == [(-5, 5, "k", 1, "on_time", 0), (0, 10, "k", 2, "on_time", 0)]
-    assert it.take((7, 4)) == [(0, 10, "k", 6, "late", 1)]
-    assert it.advance(13) == []
-    assert it.take((7, 4)) == []
-    assert it.advance(15) == [(5, 15, "k", 9, "on_time", 0)]
+    play = Play(SlidingWindow(10, 5), lateness_ms=3)
+    play.add_events((1, 1), (6, 1))
+    assert play.advance(12) == [(-5, 5, "k", 1, "on_time", 0), (0, 10, "k", 2, "on_time", 0)]
+    assert play.add_events((7, 4)) == [(0, 10, "k", 6, "late", 1)]
+    assert play.advance(13) == []
+    assert play.add_events((7, 4)) == []
+    assert play.advance(15) == [(5, 15, "k", 9, "on_time", 0)]
 
 
 def test_by_frame_a_row_is_late_once_its_frame_was_shown():
     by_window, by_frame = Play(SlidingWindow(10, 5)), Play(SlidingWindow(10, 5), late_rule=LateRule.FRAME)
-    for it, late in ((by_window, 0), (by_frame, 1)):
-        it.advance(7)
-        it.take((4, 2))
-        it.take((5, 3))
-        assert it.operator.late_rows == late
+    for play, late in ((by_window, 0), (by_frame, 1)):
+        play.advance(7)
+        play.add_events((4, 2))
+        play.add_events((5, 3))
+        assert play.operator.late_rows == late
     assert by_window.advance(10) == [(0, 10, "k", 5, "on_time", 0)]
     assert by_frame.advance(10) == [(0, 10, "k", 3, "on_time", 0)]
 
@@ -193,51 +193,51 @@ def test_by_frame_a_row_is_late_once_its_frame_was_shown():
 def test_late_rows_are_dropped_and_counted_or_emitted_or_fail():
     for window, edges in ((SlidingWindow(20, 10), (0, 20)), (SessionWindow(10), (1, 13))):
         dropping, emitting, failing = (Play(window, late=policy) for policy in LatePolicy)
-        for it in (dropping, emitting, failing):
-            it.advance(50)
-        assert dropping.take((1, 2), (3, 3)) == []
-        assert emitting.take((1, 2), (3, 3)) == [(*edges, "k", 5, "expired", 0)]
+        for play in (dropping, emitting, failing):
+            play.advance(50)
+        assert dropping.add_events((1, 2), (3, 3)) == []
+        assert emitting.add_events((1, 2), (3, 3)) == [(*edges, "k", 5, "expired", 0)]
         assert (dropping.operator.late_rows, emitting.operator.late_rows) == (2, 2)
         with pytest.raises(
             InputError, match=r"2 rows were late \(earliest: \d ms\), behind the watermark of 50 ms; allow more"
         ):
-            failing.take((1, 2), (3, 3))
+            failing.add_events((1, 2), (3, 3))
 
 
 def test_a_session_bridges_two_and_grows_while_its_late_panes_are_allowed():
-    it = Play(SessionWindow(5, Touching.SEPARATE), lateness_ms=20)
-    it.take((0, 1), (10, 2))
-    assert it.advance(16) == [(0, 5, "k", 1, "on_time", 0), (10, 15, "k", 2, "on_time", 0)]
-    assert it.take((7, 4)) == [(7, 15, "k", 6, "late", 1)]
-    assert it.take((4, 8)) == [(0, 15, "k", 15, "late", 2)]
-    assert it.take((14, 16)) == []  # the session is open again
-    assert it.advance(19) == [(0, 19, "k", 31, "on_time", 3)]
-    assert it.advance(39) == []
-    assert set(it.operator.blobs) == {"note"}
+    play = Play(SessionWindow(5, Touching.SEPARATE), lateness_ms=20)
+    play.add_events((0, 1), (10, 2))
+    assert play.advance(16) == [(0, 5, "k", 1, "on_time", 0), (10, 15, "k", 2, "on_time", 0)]
+    assert play.add_events((7, 4)) == [(7, 15, "k", 6, "late", 1)]
+    assert play.add_events((4, 8)) == [(0, 15, "k", 15, "late", 2)]
+    assert play.add_events((14, 16)) == []  # the session is open again
+    assert play.advance(19) == [(0, 19, "k", 31, "on_time", 3)]
+    assert play.advance(39) == []
+    assert set(play.operator.blobs) == {"note"}
 
 
 def test_discarding_sessions_forget_what_they_told_but_not_where_they_stand():
-    it = Play(SessionWindow(5, Touching.SEPARATE), early=Early(rows=2), accumulating=False)
-    assert it.take((0, 1), (3, 2)) == [(0, 8, "k", 3, "early", 0)]
-    assert it.take((6, 4)) == []
-    assert it.advance(11) == [(0, 11, "k", 4, "on_time", 1)]
+    play = Play(SessionWindow(5, Touching.SEPARATE), early=Early(rows=2), accumulating=False)
+    assert play.add_events((0, 1), (3, 2)) == [(0, 8, "k", 3, "early", 0)]
+    assert play.add_events((6, 4)) == []
+    assert play.advance(11) == [(0, 11, "k", 4, "on_time", 1)]
 
 
 def test_touching_sessions_merge_and_close_above_their_end_or_stay_apart_and_close_at_it():
     merged, apart = Play(SessionWindow(5)), Play(SessionWindow(5, Touching.SEPARATE))
-    for it in (merged, apart):
-        it.take((0, 1), (5, 2))
+    for play in (merged, apart):
+        play.add_events((0, 1), (5, 2))
     assert merged.advance(10) == []
     assert merged.advance(11) == [(0, 10, "k", 3, "on_time", 0)]
     assert apart.advance(10) == [(0, 5, "k", 1, "on_time", 0), (5, 10, "k", 2, "on_time", 0)]
 
 
 def test_a_watermark_that_does_not_rise_closes_nothing():
-    it = Play(SlidingWindow(10, 10))
-    it.advance(20)
-    it.take((25, 1))
-    assert it.advance(20) == it.advance(3) == []
-    assert it.advance(30) == [(20, 30, "k", 1, "on_time", 0)]
+    play = Play(SlidingWindow(10, 10))
+    play.advance(20)
+    play.add_events((25, 1))
+    assert play.advance(20) == play.advance(3) == []
+    assert play.advance(30) == [(20, 30, "k", 1, "on_time", 0)]
 
 
 def test_state_of_another_plan_or_version_is_refused():
@@ -245,18 +245,18 @@ def test_state_of_another_plan_or_version_is_refused():
     blobs = DrivenOperator(plan).snapshot()
     with pytest.raises(FormatError, match=rf"belongs to plan {plan.digest()}, this is plan {other.digest()}"):
         DrivenOperator(other, blobs)
-    told = json.loads(blobs["note"])
-    del told["checksum"]
+    manifest = json.loads(blobs["note"])
+    del manifest["checksum"]
     with pytest.raises(FormatError, match="the window state is of version 4, this keyedwm reads 2, 3"):
-        DrivenOperator(plan, {"note": json.dumps(told | {"version": 4}).encode()})
+        DrivenOperator(plan, {"note": json.dumps(manifest | {"version": 4}).encode()})
     with pytest.raises(FormatError, match="holds frame-0, but no note"):
         DrivenOperator(plan, {"frame-0": b""})
 
 
 def test_windows_may_stand_before_1970_and_far_apart():
-    it = Play(SlidingWindow(10, 5, 2))
-    it.take((-4, 1), (10**12, 2))
-    assert it.advance(10**13) == [
+    play = Play(SlidingWindow(10, 5, 2))
+    play.add_events((-4, 1), (10**12, 2))
+    assert play.advance(10**13) == [
         (-13, -3, "k", 1, "on_time", 0),
         (-8, 2, "k", 1, "on_time", 0),
         (10**12 - 8, 10**12 + 2, "k", 2, "on_time", 0),
@@ -271,19 +271,19 @@ def test_no_pane_is_lost_when_event_times_are_far_apart_and_keys_are_many(accumu
     far_ms = 2**52 - 5
     times = {f"{number}": (-far_ms, 0, far_ms)[number % 3] for number in range(5000)}
     rows = [Event(key, time_ms, 7, None, None, at) for at, (key, time_ms) in enumerate(times.items())]
-    wanted = {(key, time_ms + step) for key, time_ms in times.items() for step in (1, 2)}
-    for timing, made in (
+    expected_windows = {(key, time_ms + step) for key, time_ms in times.items() for step in (1, 2)}
+    for timing, results in (
         ("early", operator.take(combine_rows(plan, table(rows)))),
         ("on_time", operator.complete()),
     ):
-        shown = [(row["k"], row["end"]) for row in panes_far_from_1970(made) if row["timing"] == timing]
-        assert len(shown) == len(wanted)
-        assert set(shown) == wanted
+        shown_windows = [(row["k"], row["end"]) for row in panes_far_from_1970(results) if row["timing"] == timing]
+        assert len(shown_windows) == len(expected_windows)
+        assert set(shown_windows) == expected_windows
 
 
-def panes_far_from_1970(made):
-    ends = pc.struct_field(made["window"], "end").cast(pa.int64()).to_pylist()
-    rows = zip(made["k"].to_pylist(), ends, made["pane"].to_pylist(), strict=True)
+def panes_far_from_1970(results):
+    ends = pc.struct_field(results["window"], "end").cast(pa.int64()).to_pylist()
+    rows = zip(results["k"].to_pylist(), ends, results["pane"].to_pylist(), strict=True)
     return [{"k": key, "end": end // 1000, "timing": pane["timing"]} for key, end, pane in rows]
 
 
@@ -297,11 +297,11 @@ def test_panes_of_long_windows_need_memory_for_the_windows_not_for_their_frames_
     partials = combine_rows(plan, table(rows))
     tracemalloc.start()
     try:
-        made = operator.take(partials, 0)
-        made = made if made.num_rows else operator.clock(5)
+        results = operator.take(partials, 0)
+        results = results if results.num_rows else operator.clock(5)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     windows = 1500 if "lateness_ms" in settings else 2000
-    assert made.num_rows == 20 * windows
+    assert results.num_rows == 20 * windows
     assert peak < 64 << 20  # 40,000 windows of 2,000 frames each would be 640 MB

@@ -47,8 +47,8 @@ def table(rows) -> pa.Table:
     return pa.table([pa.array(column, one.type) for column, one in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
 
 
-def panes(made) -> list[tuple]:
-    return [(row["owner"], row["page"], row["end"], row["rows"], row["pane"]["timing"]) for row in rows_of(made)]
+def panes(results) -> list[tuple]:
+    return [(row["owner"], row["page"], row["end"], row["rows"], row["pane"]["timing"]) for row in rows_of(results)]
 
 
 def stream(seed, steps=40):
@@ -97,19 +97,19 @@ def both(per_key, window, batches, *, steps=1, **settings):
             late_rows, operator = late_rows + operator.late_rows, DrivenOperator(plan, blobs, SMALL)
         tasks = [[row for row in rows if row.partition == number] for number in range(2)]
         partials = [combine_rows(plan, table(one)) for one in tasks if one]
-        made = panes(operator.take(pa.concat_tables(partials))) if partials else []
-        told = model.take(rows)
+        result_panes = panes(operator.take(pa.concat_tables(partials))) if partials else []
+        expected_panes = model.add_rows(rows)
         if front_ms is not None:
-            made += panes(operator.advance(front_ms))
-            told += model.advance(front_ms)
+            result_panes += panes(operator.advance(front_ms))
+            expected_panes += model.advance(front_ms)
         assert late_rows + operator.late_rows == len(model.late)
-        behind, late = model.standing()
+        behind, late = model.key_lateness()
         if per_key.behind_ms <= SLOTS:  # each slot of the census is a millisecond
             assert list(operator.standing.behind) == behind
         of_keys = {key if isinstance(key, str) else ", ".join(key): count for key, count in late.items()}
         blobs = operator.snapshot()
         assert json.loads(blobs[MANIFEST])["census"]["dropped"] == of_keys
-        yield sorted(made), sorted(told), blobs
+        yield sorted(result_panes), sorted(expected_panes), blobs
     operator = DrivenOperator(plan, blobs, SMALL)
     yield sorted(panes(operator.complete())), model.complete(), operator.snapshot()
 
@@ -129,16 +129,16 @@ HOW = ({}, {"lateness_ms": 13}, {"late_rule": LateRule.EVENT})
 SEEDS = 18  # more by a command: per_key_laws.py
 
 
-def drawn(seed):
+def drawn_case(seed):
     """A plan, by the number of a stream: all of them come in turn."""
     per_key, window, how = KEYS[seed % 6], WINDOWS[seed // 6 % 3], HOW[(seed + seed // 6 + seed // 18) % 3]
     return per_key, window, {} if how.get("lateness_ms", 0) > per_key.behind_ms else how
 
 
 def keys_close(number, batches, steps=1):
-    per_key, window, how = drawn(number)
-    for step, (made, told, _) in enumerate(both(per_key, window, batches, steps=steps, **how)):
-        assert made == told, step
+    per_key, window, how = drawn_case(number)
+    for step, (result_panes, expected_panes, _) in enumerate(both(per_key, window, batches, steps=steps, **how)):
+        assert result_panes == expected_panes, step
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -153,8 +153,10 @@ def test_an_operator_goes_on_after_its_state_was_written(seed):
 
 @pytest.mark.parametrize("per_key", KEYS, ids=str)
 def test_a_row_is_late_by_frame_once_what_counts_for_its_key_has_passed_its_frame(per_key):
-    for step, (made, told, _) in enumerate(both(per_key, WINDOWS[1], stream(3), late_rule=LateRule.FRAME)):
-        assert made == told, step
+    for step, (result_panes, expected_panes, _) in enumerate(
+        both(per_key, WINDOWS[1], stream(3), late_rule=LateRule.FRAME)
+    ):
+        assert result_panes == expected_panes, step
 
 
 @pytest.mark.parametrize("number", range(6, 12, 2))
@@ -166,14 +168,14 @@ def test_keys_of_several_streams_close_by_their_own_watermarks(number):
 def test_rows_judged_one_by_one_are_late_whatever_batches_bring_them(per_key):
     rows = [row for batch, _ in stream(3) for row in batch if row.partition == 0]
     plan = plan_of(WINDOWS[0], per_key, late_rule=LateRule.EVENT)
-    made = []
+    outcomes = []
     for size in (1, 7, len(rows)):
-        operator, shown = DrivenOperator(plan), []
+        operator, result_panes = DrivenOperator(plan), []
         for at in range(0, len(rows), size):
-            shown += panes(operator.take(combine_rows(plan, table(rows[at : at + size]))))
-        made.append((operator.late_rows, sorted(shown + panes(operator.complete()))))
-    assert made[0] == made[1] == made[2]
-    assert made[0][0] > 0
+            result_panes += panes(operator.take(combine_rows(plan, table(rows[at : at + size]))))
+        outcomes.append((operator.late_rows, sorted(result_panes + panes(operator.complete()))))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+    assert outcomes[0][0] > 0
 
 
 def test_state_holds_no_row_for_each_row_that_was_judged_by_itself():
@@ -190,14 +192,14 @@ def test_a_device_a_day_late_loses_nothing_and_nobody_waits_for_it():
     on_time = [Row("on time", "x", 0, time_ms, time_ms) for time_ms in range(0, 900, 5)]
     operator.take(combine_rows(plan, table([Row("late", "x", 0, 0, 0)])))
     for row in on_time:
-        shown = panes(operator.take(combine_rows(plan, table([row]))))
-        assert bool(shown) == (row.time_ms % 10 == 0 and row.time_ms > 0)
+        result_panes = panes(operator.take(combine_rows(plan, table([row]))))
+        assert bool(result_panes) == (row.time_ms % 10 == 0 and row.time_ms > 0)
         operator.advance(row.time_ms)
-    made = []
+    result_panes = []
     for time_ms in range(1, 900, 5):
-        made += panes(operator.take(combine_rows(plan, table([Row("late", "x", 0, time_ms, time_ms)]))))
+        result_panes += panes(operator.take(combine_rows(plan, table([Row("late", "x", 0, time_ms, time_ms)]))))
     assert operator.late_rows == 0
-    assert [(end, rows) for _, _, end, rows, _ in made] == [(10, 3), *((end, 2) for end in range(20, 900, 10))]
+    assert [(end, rows) for _, _, end, rows, _ in result_panes] == [(10, 3), *((end, 2) for end in range(20, 900, 10))]
 
 
 def test_state_holds_open_windows_and_not_a_day_of_closed_ones():
@@ -243,10 +245,10 @@ def test_a_watermark_reads_keys_only_when_one_of_them_may_be_idle():
         store.read = set()
         operator = operator_of(plan, store)
         if front_ms is None:
-            made = list(operator.on_rows(0, combine_rows(plan, rows), None))
+            outputs = list(operator.on_rows(0, combine_rows(plan, rows), None))
         else:
-            made = list(operator.on_watermark(0, 0, front_ms))
-        times.append((front_ms, "own" in store.read, sum(output.rows.num_rows for output in made)))
+            outputs = list(operator.on_watermark(0, 0, front_ms))
+        times.append((front_ms, "own" in store.read, sum(output.rows.num_rows for output in outputs)))
         store.apply(operator.drain())
     assert times == [
         (None, False, 0), (1_000, True, 0), (1_001, False, 0), (1_080, False, 0), (1_159, False, 0), (1_160, True, 200),
@@ -303,12 +305,12 @@ def test_rows_that_long_keys_lose_are_told_of_each_key_though_they_begin_alike()
     for times in ([(name, 500) for name in names], [(names[0], ms) for ms in range(5)] + [(names[1], 0)]):
         rows = [Row(name, "x", 0, time_ms, at) for at, (name, time_ms) in enumerate(times)]
         operator.take(combine_rows(plan, table(rows)))
-    assert [lost for _, lost in operator.standing.dropped_rows] == [5, 1]
+    assert [dropped_count for _, dropped_count in operator.standing.dropped_rows] == [5, 1]
     assert len({name for name, _ in operator.standing.slowest}) == 2
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "sentence"),
     [
         ({"key_watermark": PerKey(0, 5, by=("device",))}, "which is not among the key columns 'owner', 'page'"),
         ({"key_watermark": PerKey(0, 5), "lateness_ms": 6}, "is beyond behind="),
@@ -316,14 +318,14 @@ def test_rows_that_long_keys_lose_are_told_of_each_key_though_they_begin_alike()
         ({"key_watermark": PerKey(0, 5), "by": ()}, "without key columns there is one watermark"),
     ],
 )
-def test_a_plan_that_cannot_have_watermarks_of_keys_is_refused(settings, told):
+def test_a_plan_that_cannot_have_watermarks_of_keys_is_refused(settings, sentence):
     plan = plan_of(WINDOWS[0], PerKey(0, 5))
-    with pytest.raises(OptionError, match=told):
+    with pytest.raises(OptionError, match=sentence):
         replace(plan, **settings)
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "sentence"),
     [
         ({"lag_ms": 7, "behind_ms": 5}, "behind must be the longer one"),
         ({"lag_ms": -1, "behind_ms": 5}, "must be 0 or more"),
@@ -334,8 +336,8 @@ def test_a_plan_that_cannot_have_watermarks_of_keys_is_refused(settings, told):
         ({"lag_ms": "1 minute", "behind_ms": 5}, "a whole number of ms is expected"),
     ],
 )
-def test_what_cannot_be_a_watermark_of_keys_is_refused(settings, told):
-    with pytest.raises(OptionError, match=told):
+def test_what_cannot_be_a_watermark_of_keys_is_refused(settings, sentence):
+    with pytest.raises(OptionError, match=sentence):
         PerKey(**settings)
 
 

@@ -32,17 +32,17 @@ def flights():
 
 def brute(keys, event, batches, lag_ms):
     """Rows lost, and the rows of each (key, hour), batch by batch by the watermark of the key before it."""
-    highest, lost, held = {}, 0, {}
+    highest, lost_rows, window_counts = {}, 0, {}
     for first, behind in batches:
         before = dict(highest)
         for key, time_ms in zip(keys[first:behind], event[first:behind], strict=True):
             end = time_ms - time_ms % HOUR_MS + HOUR_MS
             if end <= before.get(key, -lag_ms) - lag_ms:
-                lost += 1
+                lost_rows += 1
             else:
-                held[key, end] = held.get((key, end), 0) + 1
+                window_counts[key, end] = window_counts.get((key, end), 0) + 1
             highest[key] = max(highest.get(key, time_ms), time_ms)
-    return lost, held
+    return lost_rows, window_counts
 
 
 # Of each key and each bound; the vector's replay (`conformance/keyed_data.py`) counts all of them together.
@@ -66,19 +66,23 @@ def test_no_more_is_lost_than_row_by_row_and_it_is_counted_exactly(key, expected
     borders = [0, *(np.flatnonzero(np.diff(flights["known"] // BATCH_MS)) + 1).tolist(), len(keys)]
     batches = list(pairwise(borders))[: None if key == OF_A_YEAR else times(WEEKS)]
     rows = pa.table([pa.array(keys, pa.string()), pa.array(event)], schema=SCHEMA)
-    made, late_rows, operator = [], 0, DrivenOperator(plan)
+    outputs, late_rows, operator = [], 0, DrivenOperator(plan)
     for at, (first, behind) in enumerate(batches):
-        made.append(operator.take(combine_rows(plan, rows.slice(first, behind - first))))
+        outputs.append(operator.take(combine_rows(plan, rows.slice(first, behind - first))))
         operator.advance(int(flights["known"].iloc[behind - 1]) - BATCH_MS)
         if at % 10 == 9:
             late_rows, operator = late_rows + operator.late_rows, DrivenOperator(plan, operator.snapshot())
-    made.append(operator.complete())
-    lost, held = brute(keys, event.tolist(), batches, lag_ms)
-    assert late_rows + operator.late_rows == lost <= expected[key]["dropped"]
-    shown = pa.concat_tables(made).flatten()
-    ends = shown["window.end"].cast(pa.int64()).to_numpy() // 1000
-    told = dict(
-        zip(zip(shown["key"].to_pylist(), ends.tolist(), strict=True), shown["flights"].to_pylist(), strict=True)
+    outputs.append(operator.complete())
+    lost_rows, expected_counts = brute(keys, event.tolist(), batches, lag_ms)
+    assert late_rows + operator.late_rows == lost_rows <= expected[key]["dropped"]
+    window_table = pa.concat_tables(outputs).flatten()
+    ends = window_table["window.end"].cast(pa.int64()).to_numpy() // 1000
+    actual_counts = dict(
+        zip(
+            zip(window_table["key"].to_pylist(), ends.tolist(), strict=True),
+            window_table["flights"].to_pylist(),
+            strict=True,
+        )
     )
-    assert told == held
-    assert shown.num_rows == len(held)
+    assert actual_counts == expected_counts
+    assert window_table.num_rows == len(expected_counts)

@@ -23,20 +23,20 @@ from tests.operators.test_per_key import KEYS, WINDOWS, panes, plan_of, stream, 
 @pytest.mark.parametrize("per_key", [KEYS[0], KEYS[3]], ids=str)
 def test_panes_that_discard_tell_every_row_of_a_window_once(window, early, per_key):
     plan = plan_of(window, per_key, early=early, accumulating=False)
-    blobs, made, told = {}, Counter(), Counter()
+    blobs, actual_counts, expected_counts = {}, Counter(), Counter()
     model = Model(per_key.lag_ms, per_key.behind_ms, window.size_ms, window.slide_ms, per_key.idle_ms)
     for rows, front_ms in [*stream(1), ([], None)]:
         operator = DrivenOperator(plan, blobs, SMALL)
         if rows:
-            made.update(rows_by_window(panes(operator.take(combine_rows(plan, table(rows))))))
-        told.update(rows_by_window(model.take(rows)))
+            actual_counts.update(rows_by_window(panes(operator.take(combine_rows(plan, table(rows))))))
+        expected_counts.update(rows_by_window(model.add_rows(rows)))
         if front_ms is not None:
-            made.update(rows_by_window(panes(operator.advance(front_ms))))
-            told.update(rows_by_window(model.advance(front_ms)))
+            actual_counts.update(rows_by_window(panes(operator.advance(front_ms))))
+            expected_counts.update(rows_by_window(model.advance(front_ms)))
         blobs = operator.snapshot()
-    made.update(rows_by_window(panes(DrivenOperator(plan, blobs, SMALL).complete())))
-    told.update(rows_by_window(model.complete()))
-    assert made == told
+    actual_counts.update(rows_by_window(panes(DrivenOperator(plan, blobs, SMALL).complete())))
+    expected_counts.update(rows_by_window(model.complete()))
+    assert actual_counts == expected_counts
 
 
 def test_a_window_of_which_an_early_pane_told_all_closes_though_its_aggregate_merges_in_another_form():
@@ -45,10 +45,10 @@ def test_a_window_of_which_an_early_pane_told_all_closes_though_its_aggregate_me
         plan_of(WINDOWS[0], PerKey(0, 100), early=Early(rows=1), accumulating=False),
         aggregates=(("pages", agg.approx_count_distinct("page")),),
     )
-    operator, made = DrivenOperator(plan), []
+    operator, result_rows = DrivenOperator(plan), []
     for time_ms in (1, 25):
-        made += rows_of(operator.take(combine_rows(plan, table([Row("a", "x", 0, time_ms, time_ms)]))))
-    assert [(row["end"], row["pane"]["timing"], row["pages"]) for row in made] == [
+        result_rows += rows_of(operator.take(combine_rows(plan, table([Row("a", "x", 0, time_ms, time_ms)]))))
+    assert [(row["end"], row["pane"]["timing"], row["pages"]) for row in result_rows] == [
         (10, "early", 1), (30, "early", 1), (10, "on_time", 0),
     ]  # fmt: skip
 
@@ -64,8 +64,8 @@ def test_a_window_that_has_just_closed_shows_no_early_pane():
     ]  # fmt: skip
 
 
-def rows_by_window(shown) -> Counter:
+def rows_by_window(pane_rows) -> Counter:
     rows = Counter()
-    for owner, page, end, count, _ in shown:
+    for owner, page, end, count, _ in pane_rows:
         rows[owner, page, end] += count
     return rows

@@ -54,10 +54,12 @@ def running_of(per_key: PerKey, **how) -> ProcessPlan:
 
 
 def plan_of(per_key: PerKey, make, result, **how) -> ProcessPlan:
-    given = ProcessInput(
+    process_input = ProcessInput(
         **{"schema": TIMED, "by": ("owner", "page"), "time": "__time", "owners": per_key.by or ()} | how
     )
-    return ProcessPlan(inputs=(given,), make=make, result=result, called="test", version=1, key_watermark=per_key)
+    return ProcessPlan(
+        inputs=(process_input,), make=make, result=result, called="test", version=1, key_watermark=per_key
+    )
 
 
 @dataclass
@@ -65,9 +67,9 @@ class Book(Model):
     """Rows that wait for the watermark of their key, and those that have left of each key."""
 
     waiting: list[Row] = field(default_factory=list)
-    left: dict = field(default_factory=dict)
+    row_counts: dict = field(default_factory=dict)
 
-    def take(self, rows: list[Row]) -> list[tuple]:
+    def add_rows(self, rows: list[Row]) -> list[tuple]:
         before = {self.owner_of(row): self.counts(self.owner_of(row)) for row in rows}
         for row in rows:
             (self.late if row.time_ms < before[self.owner_of(row)] else self.waiting).append(row)
@@ -80,58 +82,58 @@ class Book(Model):
         self.first_ms = front_ms if self.first_ms == NEVER else self.first_ms
         self.front_ms = front_ms
         self.forget(list(self.highs))
-        made = self.leave({self.owner_of(row) for row in self.waiting if row.time_ms < self.floor_ms}, self.floor_ms)
+        results = self.leave({self.owner_of(row) for row in self.waiting if row.time_ms < self.floor_ms}, self.floor_ms)
         owners = [] if self.idle_ms is None else list(self.highs)
         idle = {owner for owner in owners if self.counts(owner) == front_ms}
-        made += self.leave(idle)
+        results += self.leave(idle)
         for owner in idle:
             high_ms, own_ms = max(self.highs[owner].values()), self.own.get(owner, NEVER)
             if min(front_ms, high_ms + 1) > own_ms:  # rows of before it was last forgotten leave too, see Model
                 self.own[owner] = max(own_ms, min(front_ms, max(high_ms, self.floor_ms + self.lag_ms) + 1))
-        return made
+        return results
 
     def leave(self, owners: set, until_ms: int | None = None) -> list[tuple]:
-        made = []
+        results = []
         for row in sorted(self.waiting, key=lambda row: (row.time_ms, row.partition, row.offset)):
             owner = self.owner_of(row)
             if owner in owners and row.time_ms < (self.counts(owner) if until_ms is None else until_ms):
                 self.waiting.remove(row)
                 key = row.owner, row.page
-                self.left[key] = self.left.get(key, 0) + 1
-                made.append((*(getattr(row, name) for name in PLACE), row.time_ms, self.left[key]))
-        return made
+                self.row_counts[key] = self.row_counts.get(key, 0) + 1
+                results.append((*(getattr(row, name) for name in PLACE), row.time_ms, self.row_counts[key]))
+        return results
 
 
-class Played:
+class RestartedBuckets:
     """The operators of all buckets, built anew from their blobs for each batch."""
 
     def __init__(self, plan: ProcessPlan, states: list[dict[str, bytes]]) -> None:
         self.plan, self.states, self.late_rows = plan, states, 0
-        self.held = self.dropped = 0
+        self.held_keys = self.dropped_rows = 0
         self.is_whole = True  # a bucket names five keys of dropped rows at the most
         self.behind: Counter[int] = Counter()
 
     def batch(self, rows: list[Row], front_ms: int | None) -> list[tuple]:
-        made, self.held, self.behind = [], 0, Counter()
+        results, self.held_keys, self.behind = [], 0, Counter()
         shipped = self.plan.inputs[0].exchange_rows(table(rows))
         buckets = bucket_of([shipped[name] for name in self.plan.owners], shipped.num_rows, len(self.states))
         for number, blobs in enumerate(self.states):
             store = MemoryStore(dict(blobs))
-            operator, mine = operator_of(self.plan, store), shipped.filter(pa.array(buckets == number))
-            outputs = list(operator.on_rows(0, mine, None)) if mine.num_rows else []
+            operator, bucket_rows = operator_of(self.plan, store), shipped.filter(pa.array(buckets == number))
+            outputs = list(operator.on_rows(0, bucket_rows, None)) if bucket_rows.num_rows else []
             outputs += [] if front_ms is None else list(operator.on_watermark(0, 0, front_ms))
             for output in outputs:
-                shown = output.rows.append_column("ms", pa.array(output.event_ms))
-                made += [tuple(row[name] for name in (*PLACE, "ms", "n")) for row in shown.to_pylist()]
+                timed_rows = output.rows.append_column("ms", pa.array(output.event_ms))
+                results += [tuple(row[name] for name in (*PLACE, "ms", "n")) for row in timed_rows.to_pylist()]
             self.late_rows += operator.late_rows
-            standing = operator.key_summary()
-            self.held += standing.key_count
-            self.behind.update(dict(standing.behind))
-            self.dropped += sum(count for _, count in standing.dropped_rows)
-            self.is_whole = self.is_whole and len(standing.dropped_rows) < MOST_SHOWN
+            key_summary = operator.key_summary()
+            self.held_keys += key_summary.key_count
+            self.behind.update(dict(key_summary.behind))
+            self.dropped_rows += sum(count for _, count in key_summary.dropped_rows)
+            self.is_whole = self.is_whole and len(key_summary.dropped_rows) < MOST_SHOWN
             store.apply(operator.drain())
             self.states[number] = store.blobs
-        return made
+        return results
 
 
 KEYS = (
@@ -163,43 +165,43 @@ def rows_leave(number, batches):
 def rows_leave_by_their_keys(per_key, batches):
     by_owner = per_key.by is not None
     of = Book(per_key.lag_ms, per_key.behind_ms, 1, 1, per_key.idle_ms, per_key.slowest, by_owner=by_owner)
-    played = Played(running_of(per_key), [{}])
+    player = RestartedBuckets(running_of(per_key), [{}])
     for step, (rows, front_ms) in enumerate(batches):
         if step == 20:  # on to other buckets
-            played.states = processor_in_buckets("running", played.plan, played.states[0], 3)
-        made = played.batch(rows, front_ms)
-        told = of.take(rows) + ([] if front_ms is None else of.advance(front_ms))
-        assert sorted(made) == sorted(told), step
-        assert played.late_rows == len(of.late)
-        assert played.dropped == played.late_rows or not played.is_whole
-        assert played.held == sum(keys for _, keys in of.standing()[0])
-    assert of.left
-    assert listed(played).behind == sorted(played.behind.items()) == of.standing()[0]
+            player.states = processor_in_buckets("running", player.plan, player.states[0], 3)
+        results = player.batch(rows, front_ms)
+        expected_results = of.add_rows(rows) + ([] if front_ms is None else of.advance(front_ms))
+        assert sorted(results) == sorted(expected_results), step
+        assert player.late_rows == len(of.late)
+        assert player.dropped_rows == player.late_rows or not player.is_whole
+        assert player.held_keys == sum(keys for _, keys in of.key_lateness()[0])
+    assert of.row_counts
+    assert held_summary(player).behind == sorted(player.behind.items()) == of.key_lateness()[0]
 
 
-def listed(played: Played) -> KeyWatermarkSummary:
+def held_summary(player: RestartedBuckets) -> KeyWatermarkSummary:
     """How the keys stand by somebody who only reads the state."""
-    described = json.loads(json.dumps(played.plan.description()))
+    description = json.loads(json.dumps(player.plan.description()))
     of_keys = [
-        {name: blob for name, blob in blobs.items() if name.partition("+")[0] in LOGS} for blobs in played.states
+        {name: blob for name, blob in blobs.items() if name.partition("+")[0] in LOGS} for blobs in player.states
     ]
-    states = [json.loads(blobs[MANIFEST]) for blobs in played.states]
-    return together([held_keys(described, *one) for one in zip(states, of_keys, strict=True)])
+    states = [json.loads(blobs[MANIFEST]) for blobs in player.states]
+    return together([held_keys(description, *one) for one in zip(states, of_keys, strict=True)])
 
 
-class Told(Processor):
+class CallRecorder(Processor):
     """Shows every call."""
 
     def on_rows(self, input_number, rows):  # noqa: ARG002
-        yield self.shown("rows", rows, rows["key_watermark_ms"])
+        yield self.call_row("rows", rows, rows["key_watermark_ms"])
 
     def on_key_watermark(self, input_number, keys):  # noqa: ARG002
-        yield self.shown("risen", keys, keys["watermark_ms"], keys["before_ms"])
+        yield self.call_row("risen", keys, keys["watermark_ms"], keys["before_ms"])
 
     def on_watermark(self, input_number, key, time_ms):  # noqa: ARG002
-        yield self.shown(f"W - behind is {self.watermark_ms}", pa.table({"owner": [""]}), pa.array([time_ms]))
+        yield self.call_row(f"W - behind is {self.watermark_ms}", pa.table({"owner": [""]}), pa.array([time_ms]))
 
-    def shown(self, call, rows, times, before=None):
+    def call_row(self, call, rows, times, before=None):
         nothing = pa.nulls(rows.num_rows, pa.int64())
         columns = [pa.array([call] * rows.num_rows), rows["owner"], times, nothing if before is None else before]
         return pa.table(
@@ -211,7 +213,7 @@ RESULT = pa.schema([("call", pa.string()), ("owner", pa.string()), ("ms", pa.int
 
 
 def test_a_processor_is_told_the_watermarks_of_its_keys_behind_the_rows_that_raise_them():
-    plan = plan_of(PerKey(10, 100, by=("owner",), idle_ms=50), Told, RESULT)
+    plan = plan_of(PerKey(10, 100, by=("owner",), idle_ms=50), CallRecorder, RESULT)
     calls, blobs = [], {}
     steps = [
         ([Row("a", "x", 0, 100, 0), Row("b", "x", 0, 200, 1)], None), ([Row("a", "y", 0, 80, 2)], None), ([], 140),
@@ -219,12 +221,12 @@ def test_a_processor_is_told_the_watermarks_of_its_keys_behind_the_rows_that_rai
     ]  # fmt: skip
     for rows, front_ms in steps:
         store = MemoryStore(blobs)
-        operator, made = operator_of(plan, store), []
+        operator, outputs = operator_of(plan, store), []
         if rows:
-            made += operator.on_rows(0, plan.inputs[0].exchange_rows(table(rows)), None)
+            outputs += operator.on_rows(0, plan.inputs[0].exchange_rows(table(rows)), None)
         if front_ms is not None:
-            made += operator.on_watermark(0, 0, front_ms)
-        calls.append([tuple(row.values()) for output in made for row in output.rows.to_pylist()])
+            outputs += operator.on_watermark(0, 0, front_ms)
+        calls.append([tuple(row.values()) for output in outputs for row in output.rows.to_pylist()])
         store.apply(operator.drain())
     assert calls == [
         [("rows", "a", None, None), ("rows", "b", None, None), ("risen", "a", 90, None), ("risen", "b", 190, None)],
@@ -249,7 +251,7 @@ def test_a_late_row_is_refused_by_the_watermark_of_its_key_and_the_sentence_name
 
 
 @pytest.mark.parametrize(
-    ("how", "told"),
+    ("how", "sentence"),
     [
         (
             {"schema": TIMED.append(pa.field("__hash", pa.string())), "by": ("__hash",), "owners": ("__hash",)},
@@ -261,13 +263,20 @@ def test_a_late_row_is_refused_by_the_watermark_of_its_key_and_the_sentence_name
         ({"schema": TIMED.append(pa.field("key_watermark_ms", pa.int64()))}, "cannot be called 'key_watermark_ms'"),
     ],
 )
-def test_inputs_whose_keys_cannot_have_watermarks_are_refused(how, told):
+def test_inputs_whose_keys_cannot_have_watermarks_are_refused(how, sentence):
     by = how.get("owners", ("owner",))
-    with pytest.raises(OptionError, match=told):
-        plan_of(PerKey(0, 5, by=by), Told, RESULT, **how)
+    with pytest.raises(OptionError, match=sentence):
+        plan_of(PerKey(0, 5, by=by), CallRecorder, RESULT, **how)
 
 
 def test_watermarks_of_keys_are_refused_with_several_inputs():
-    given = ProcessInput(schema=TIMED, by=("owner",), time="__time")
+    process_input = ProcessInput(schema=TIMED, by=("owner",), time="__time")
     with pytest.raises(OptionError, match="key_watermark with 2 inputs: a key has one watermark"):
-        ProcessPlan(inputs=(given, given), make=Told, result=RESULT, called="t", version=1, key_watermark=PerKey(0, 5))
+        ProcessPlan(
+            inputs=(process_input, process_input),
+            make=CallRecorder,
+            result=RESULT,
+            called="t",
+            version=1,
+            key_watermark=PerKey(0, 5),
+        )

@@ -25,16 +25,16 @@ from tests.operators.streams import PRODUCT, SCHEMA, plan_of
 WINDOW = tumbling(10)
 
 
-def summed(column, values, kind, aggregate=agg.sum):
+def results_of(column, values, kind, aggregate=agg.sum):
     schema = pa.schema({"time": pa.int64(), column: kind})
     plan = WindowPlan(schema=schema, by=(), window=WINDOW, aggregates=(("made", aggregate(column)),), time="time")
     table = pa.table([pa.array([0] * len(values)), pa.array(values, kind)], schema=schema)
     operator = DrivenOperator(plan)
     for at in range(len(values)):
         operator.take(combine_rows(plan, table.slice(at, 1)))
-    made = DrivenOperator(plan, operator.snapshot()).complete()["made"]
-    assert made.type == plan.result_schema.field("made").type
-    return made.to_pylist()
+    result_column = DrivenOperator(plan, operator.snapshot()).complete()["made"]
+    assert result_column.type == plan.result_schema.field("made").type
+    return result_column.to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def summed(column, values, kind, aggregate=agg.sum):
     ],
 )  # fmt: skip
 def test_bad_input_is_one_sentence_with_the_fix(build, sentence):
-    with pytest.raises(OptionError, match=sentence) as refused:
+    with pytest.raises(OptionError, match=sentence) as error:
         build()
-    assert refused.value.message.count(". ") == 0
+    assert error.value.message.count(". ") == 0
 
 
 def test_an_aggregate_that_cannot_combine_needs_the_single_stage_form():
@@ -90,11 +90,11 @@ def test_an_aggregate_that_cannot_combine_needs_the_single_stage_form():
         "column": "n",
         "result": pa.int64(),
         "create": lambda: 0,
-        "accumulate": lambda held, value: held * 2 + value,
+        "accumulate": lambda total, value: total * 2 + value,
     }
     with pytest.raises(OptionError, match=r"over 'n' has no combine function.*or ask for single_stage=True"):
         plan_of(WINDOW, aggregates=(("a", agg.Aggregate(**last)),))
-    assert summed("n", [1, 2, 3], pa.int64(), lambda _: agg.Aggregate(**last, single_stage=True)) == [11]
+    assert results_of("n", [1, 2, 3], pa.int64(), lambda _: agg.Aggregate(**last, single_stage=True)) == [11]
 
 
 def test_a_users_functions_see_no_nulls_and_their_windows_come_all_the_same():
@@ -103,12 +103,12 @@ def test_a_users_functions_see_no_nulls_and_their_windows_come_all_the_same():
             column=column,
             result=pa.int64(),
             create=lambda: 0,
-            accumulate=lambda held, value: max(held, len(value)),
+            accumulate=lambda length, value: max(length, len(value)),
             combine=max,
         )
 
-    assert summed("s", ["ab", None, "c"], pa.string(), longest) == [2]
-    assert summed("s", [None], pa.string(), longest) == [0]
+    assert results_of("s", ["ab", None, "c"], pa.string(), longest) == [2]
+    assert results_of("s", [None], pa.string(), longest) == [0]
 
 
 def test_an_event_time_in_the_wrong_unit_is_refused():
@@ -125,9 +125,9 @@ def test_float_keys_are_grouped_as_spark_groups_them(kind):
     schema = pa.schema({"t": pa.int64(), "k": kind})
     plan = WindowPlan(schema=schema, by=("k",), window=WINDOW, aggregates=(("rows", agg.count()),), time="t")
     keys = pa.array([0.0, -0.0, math.nan, -math.nan, None], kind)
-    made = combine_rows(plan, pa.table([[0] * 5, keys], schema=schema))
-    assert str(made["k"].to_pylist()) == "[0.0, nan, None]"
-    assert made["__rows"].to_pylist() == [2, 2, 1]
+    partials = combine_rows(plan, pa.table([[0] * 5, keys], schema=schema))
+    assert str(partials["k"].to_pylist()) == "[0.0, nan, None]"
+    assert partials["__rows"].to_pylist() == [2, 2, 1]
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.int64()), pa.struct({"a": pa.int64()}), pa.map_(pa.string(), pa.int8())])
@@ -136,7 +136,7 @@ def test_nested_values_are_no_keys_and_are_not_told_apart(kind):
     with pytest.raises(OptionError, match=r"the key column 'v' is of type .*, which cannot be a key"):
         WindowPlan(schema=schema, by=("v",), window=WINDOW, aggregates=(("n", agg.count()),), time="time")
     with pytest.raises(OptionError, match=r"approx_count_distinct\(v\) needs plain values, not"):
-        summed("v", [], kind, agg.approx_count_distinct)
+        results_of("v", [], kind, agg.approx_count_distinct)
 
 
 @pytest.mark.parametrize(
@@ -150,23 +150,23 @@ def test_nested_values_are_no_keys_and_are_not_told_apart(kind):
 )  # fmt: skip
 def test_a_key_of_a_type_that_arrow_does_not_compare_is_refused_in_one_sentence(kind, cure):
     schema = pa.schema({"time": pa.int64(), "v": kind})
-    told = f"the key column 'v' is of type {kind}, which cannot be a key: {cure}"
+    sentence = f"the key column 'v' is of type {kind}, which cannot be a key: {cure}"
     for per_key in (None, PerKey(0, 5)):
-        with pytest.raises(OptionError, match=told):
+        with pytest.raises(OptionError, match=sentence):
             WindowPlan(
                 schema=schema, by=("v",), window=WINDOW, aggregates=(("n", agg.count()),), time="time",
                 key_watermark=per_key,
             )  # fmt: skip
-    with pytest.raises(OptionError, match=told):
+    with pytest.raises(OptionError, match=sentence):
         ProcessInput(schema=schema, by=("v",), time="time")
 
 
 def test_nested_values_have_no_order():
     nested = pa.list_(pa.int64())
     with pytest.raises(OptionError, match=r"min\(v\): values of type list<.*> have no order"):
-        summed("v", [], nested, agg.min)
+        results_of("v", [], nested, agg.min)
     with pytest.raises(OptionError, match="rows of the same event time need order columns"):
-        summed("v", [], nested, agg.first)
+        results_of("v", [], nested, agg.first)
 
 
 def test_rows_without_a_column_of_the_plan_are_refused():
@@ -188,11 +188,11 @@ def test_event_times_finer_than_a_millisecond_are_floored():
 
 
 def test_a_sum_beyond_64_bits_is_refused():
-    assert summed("n", [2**62, 2**62 - 1], pa.int64()) == [2**63 - 1]
+    assert results_of("n", [2**62, 2**62 - 1], pa.int64()) == [2**63 - 1]
     with pytest.raises(InputError, match="the sum of 'n' in one window does not fit in 64 bits; cast the column to"):
-        summed("n", [2**62, 2**62], pa.int64())
+        results_of("n", [2**62, 2**62], pa.int64())
     with pytest.raises(InputError, match="the sum of 'n' in one window does not fit in 64 bits; cast the column to"):
-        summed("n", [-(2**63), -1], pa.int64())
+        results_of("n", [-(2**63), -1], pa.int64())
 
 
 LARGE = (2**63 - 1, 2**62, 2**62, -(2**62), -(2**63), 5)
@@ -200,13 +200,13 @@ LARGE = (2**63 - 1, 2**62, 2**62, -(2**62), -(2**63), 5)
 
 @pytest.mark.parametrize("values", sorted(set(permutations(LARGE)))[::20], ids=str)
 def test_a_sum_that_fits_is_exact_in_every_order_of_rows(values):
-    assert summed("n", list(values), pa.int64()) == [sum(LARGE)]
+    assert results_of("n", list(values), pa.int64()) == [sum(LARGE)]
 
 
 def test_the_mean_of_large_numbers_is_exact_although_their_sum_is_beyond_64_bits():
-    assert summed("n", [2**63 - 1] * 3, pa.int64(), agg.avg) == [float(2**63 - 1)]
-    assert summed("n", [-(2**63)] * 4, pa.int64(), agg.avg) == [float(-(2**63))]
-    assert summed("n", [2**62, 2**62, -(2**62)], pa.int64(), agg.avg) == [2**62 / 3]
+    assert results_of("n", [2**63 - 1] * 3, pa.int64(), agg.avg) == [float(2**63 - 1)]
+    assert results_of("n", [-(2**63)] * 4, pa.int64(), agg.avg) == [float(-(2**63))]
+    assert results_of("n", [2**62, 2**62, -(2**62)], pa.int64(), agg.avg) == [2**62 / 3]
 
 
 def test_a_sliding_window_deducts_numbers_whose_running_sum_is_beyond_64_bits():
@@ -228,12 +228,12 @@ def test_overlapping_windows_that_close_together_are_not_added_up():
 
 def test_decimals_add_up_exactly():
     cents = [Decimal("0.10"), None, Decimal("-99999999999999.99"), Decimal("0.20")]
-    assert summed("price", cents, pa.decimal128(16, 2)) == [Decimal("-99999999999999.69")]
-    assert summed("price", [Decimal("9" * 18)] * 40, pa.decimal128(18, 0)) == [40 * Decimal("9" * 18)]
+    assert results_of("price", cents, pa.decimal128(16, 2)) == [Decimal("-99999999999999.69")]
+    assert results_of("price", [Decimal("9" * 18)] * 40, pa.decimal128(18, 0)) == [40 * Decimal("9" * 18)]
     with pytest.raises(
         OptionError, match=r"sum\(price\) needs numbers \(decimals of up to 18 digits\), not decimal128"
     ):
-        summed("price", [], pa.decimal128(30, 2))
+        results_of("price", [], pa.decimal128(30, 2))
 
 
 @pytest.mark.parametrize(
@@ -255,15 +255,15 @@ def test_decimals_add_up_exactly():
 def test_the_lowest_and_highest_value_of_every_type_that_has_an_order(kind, values):
     some = [value for value in values if value is not None]
     keyed = (lambda value: value.encode()) if pa.types.is_string(kind) else None
-    assert summed("v", values, kind, agg.min) == [min(some, key=keyed)]
-    assert summed("v", values, kind, agg.max) == [max(some, key=keyed)]
-    assert summed("v", [None, None], kind, agg.max) == [None]
+    assert results_of("v", values, kind, agg.min) == [min(some, key=keyed)]
+    assert results_of("v", values, kind, agg.max) == [max(some, key=keyed)]
+    assert results_of("v", [None, None], kind, agg.max) == [None]
 
 
 def test_nan_is_above_every_number():
     nan = float("nan")
-    assert str(summed("x", [1.0, nan, float("inf")], pa.float64(), agg.max)) == "[nan]"
-    assert summed("x", [1.0, nan, -float("inf")], pa.float64(), agg.min) == [-float("inf")]
+    assert str(results_of("x", [1.0, nan, float("inf")], pa.float64(), agg.max)) == "[nan]"
+    assert results_of("x", [1.0, nan, -float("inf")], pa.float64(), agg.min) == [-float("inf")]
 
 
 @pytest.mark.parametrize("count", [0, 1, 10, 300, 20_000])

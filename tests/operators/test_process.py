@@ -37,12 +37,12 @@ class Deduplicate(Processor):
             self.late_rows += int((~in_time).sum())
             rows, ms = rows.filter(pa.array(in_time)), ms[in_time]
         for second in np.unique(ms // SECOND_MS).tolist():
-            mine = rows.filter(pa.array(ms // SECOND_MS == second))
-            held = self.state.read(f"seen-{second}")
-            if held is not None:
-                mine = mine.filter(pc.invert(pc.is_in(mine["id"], value_set=held["id"])))
-            _, first = np.unique(mine["id"].to_numpy(), return_index=True)
-            new = mine.take(pa.array(np.sort(first)))
+            second_rows = rows.filter(pa.array(ms // SECOND_MS == second))
+            seen_rows = self.state.read(f"seen-{second}")
+            if seen_rows is not None:
+                second_rows = second_rows.filter(pc.invert(pc.is_in(second_rows["id"], value_set=seen_rows["id"])))
+            _, first = np.unique(second_rows["id"].to_numpy(), return_index=True)
+            new = second_rows.take(pa.array(np.sort(first)))
             self.state.append(f"seen-{second}", new.select(["id"]))
             yield new
 
@@ -60,28 +60,28 @@ class Longest(Processor):
 
     def on_rows(self, input_number, rows):
         self.state.facts["rows"] = self.state.facts.get("rows", 0) + rows.num_rows
-        held = self.state.read("longest")
-        best = rows if held is None else pa.concat_tables([held, rows])
+        earlier_rows = self.state.read("longest")
+        best = rows if earlier_rows is None else pa.concat_tables([earlier_rows, rows])
         self.state.replace("longest", best.sort_by([("n", "descending")]).slice(0, 1))
         return ()
 
-    def _told(self, what):
+    def _longest_row(self, label):
         best = self.state.read("longest")
         if best is not None:
-            yield best.set_column(0, "id", pa.array([f"{what} {self.state.facts['rows']}"]))
+            yield best.set_column(0, "id", pa.array([f"{label} {self.state.facts['rows']}"]))
 
     def on_watermark(self, input_number, key, time_ms):
-        return self._told(f"watermark {time_ms}")
+        return self._longest_row(f"watermark {time_ms}")
 
     def on_idle(self, input_number):
-        return self._told("idle")
+        return self._longest_row("idle")
 
     def on_barrier(self, snapshot):
-        return self._told(f"barrier {snapshot}")
+        return self._longest_row(f"barrier {snapshot}")
 
     def on_timer(self, now_ms):
         self.next_timer_ms = now_ms + 100
-        return self._told(f"timer {now_ms}")
+        return self._longest_row(f"timer {now_ms}")
 
     def output_watermark_ms(self, watermark_ms):
         return watermark_ms - 5
@@ -91,8 +91,8 @@ ONE = ProcessInput(schema=SCHEMA, by=("id",), time="__time")
 
 
 def plan_of(make, **how) -> ProcessPlan:
-    given = {"inputs": (ONE,), "result": RESULT, "called": "Mine", "version": 1}
-    return ProcessPlan(make=make, **(given | how))
+    settings = {"inputs": (ONE,), "result": RESULT, "called": "Mine", "version": 1}
+    return ProcessPlan(make=make, **(settings | how))
 
 
 def table(events) -> pa.Table:
@@ -109,14 +109,14 @@ class Restarted:
 
     def batch(self, *calls):
         operator = operator_of(self.plan, MemoryStore(dict(self.blobs)))
-        made = []
+        result_rows = []
         for name, *arguments in calls:
-            made += [row for output in getattr(operator, name)(*arguments) for row in output.rows.to_pylist()]
+            result_rows += [row for output in getattr(operator, name)(*arguments) for row in output.rows.to_pylist()]
         changes = operator.drain()
         self.blobs = {n: blob for n, blob in self.blobs.items() if n not in changes.removed} | dict(changes.blobs)
         self.late_rows += operator.late_rows
         self.operator = operator
-        return made
+        return result_rows
 
 
 def stream(seed: int) -> list[tuple[str, int, int]]:
@@ -129,24 +129,24 @@ def stream(seed: int) -> list[tuple[str, int, int]]:
 def test_neither_the_cut_nor_a_restart_after_each_batch_can_be_seen(batches, seed):
     events = stream(seed)
     again = Restarted(plan_of(Deduplicate))
-    made = []
+    result_rows = []
     size = -(-len(events) // batches)
     for at in range(0, len(events), size):
-        made += again.batch(("on_rows", 0, table(events[at : at + size]), None))
+        result_rows += again.batch(("on_rows", 0, table(events[at : at + size]), None))
     whole = Restarted(plan_of(Deduplicate)).batch(("on_rows", 0, table(events), None))
-    assert sorted(made, key=str) == sorted(whole, key=str)
-    assert 40 < len(made) < len(events)
+    assert sorted(result_rows, key=str) == sorted(whole, key=str)
+    assert 40 < len(result_rows) < len(events)
 
 
 def test_what_the_watermark_passes_is_forgotten_and_late_rows_are_counted(seed):
     events = stream(seed)
     again = Restarted(plan_of(Deduplicate))
     whole = Restarted(plan_of(Deduplicate)).batch(("on_rows", 0, table(events), None))
-    made = []
+    result_rows = []
     for at in range(0, len(events), 20):
-        made += again.batch(("on_rows", 0, table(events[at : at + 20]), None), ("on_watermark", 0, 0, at * 20))
+        result_rows += again.batch(("on_rows", 0, table(events[at : at + 20]), None), ("on_watermark", 0, 0, at * 20))
         assert len(again.operator._state.logs("seen-")) <= 4
-    assert Counter(row["n"] for row in made) == Counter(row["n"] for row in whole)
+    assert Counter(row["n"] for row in result_rows) == Counter(row["n"] for row in whole)
     again.batch(("on_rows", 0, table([("late", 1, 0)]), None))
     assert again.late_rows == 1
 
@@ -158,11 +158,11 @@ def test_every_call_reaches_the_processor_and_its_state_comes_back():
     ]
     assert again.operator.next_timer_ms == 600
     assert again.batch(("on_timer", 599)) == []
-    made = again.batch(
+    result_rows = again.batch(
         ("on_rows", 0, table([("c", 1, 30)]), 600), ("on_watermark", 0, 0, 25), ("on_watermark", 0, 0, 25),
         ("on_timer", 600), ("on_idle", 0), ("on_barrier", 7),
     )  # fmt: skip
-    assert [row["id"] for row in made] == ["watermark 25 3", "timer 600 3", "idle 3", "barrier 7 3"]
+    assert [row["id"] for row in result_rows] == ["watermark 25 3", "timer 600 3", "idle 3", "barrier 7 3"]
     assert again.operator.output_watermark_ms(25) == 20
 
 
@@ -178,7 +178,7 @@ GOOD = table([("a", 1, 1)]).drop_columns(["__time"])
 
 
 @pytest.mark.parametrize(
-    ("emitted", "said"),
+    ("answer", "sentence"),
     [
         ([1], "Mine emitted list, Arrow tables are expected"),
         (GOOD.drop_columns(["n"]), "columns id, event_time, the result has id, n, and event_time is expected beside"),
@@ -186,9 +186,9 @@ GOOD = table([("a", 1, 1)]).drop_columns(["__time"])
         (GOOD.set_column(2, "event_time", pa.nulls(1, TIMESTAMP)), "emitted rows without an event_time"),
     ],
 )
-def test_a_wrong_table_is_one_sentence(emitted, said):
-    with pytest.raises(InputError, match=said):
-        Restarted(emitting(emitted)).batch(("on_rows", 0, table([("a", 1, 1)]), None))
+def test_a_wrong_table_is_one_sentence(answer, sentence):
+    with pytest.raises(InputError, match=sentence):
+        Restarted(emitting(answer)).batch(("on_rows", 0, table([("a", 1, 1)]), None))
 
 
 def test_state_that_cannot_be_written_is_one_sentence():
@@ -209,12 +209,12 @@ def test_state_that_cannot_be_written_is_one_sentence():
         Restarted(plan_of(Misnamed)).batch(("on_rows", 0, table([("a", 1, 1)]), None))
 
 
-def once(what) -> ProcessPlan:
+def once(action) -> ProcessPlan:
     class Once(Processor):
         uses_clock = True
 
         def on_rows(self, input_number, rows):
-            what(self, rows)
+            action(self, rows)
             return ()
 
     return plan_of(Once)
@@ -225,7 +225,7 @@ CIRCLE.append(CIRCLE)
 
 
 @pytest.mark.parametrize(
-    ("facts", "said"),
+    ("facts", "sentence"),
     [
         ({"by": {1: 2}}, "the key 1 is int, keys are texts"),
         ({"by": [{"x": {None: 2}}]}, "the key None is NoneType, keys are texts"),
@@ -233,21 +233,21 @@ CIRCLE.append(CIRCLE)
         ([1], "facts are list, a dict is expected"),
     ],
 )
-def test_facts_that_json_would_give_back_as_something_else_are_refused_before_they_are_written(facts, said):
-    plan = once(lambda mine, _: setattr(mine.state, "facts", facts))
-    with pytest.raises(InputError, match=re.escape(said)):
+def test_facts_that_json_would_give_back_as_something_else_are_refused_before_they_are_written(facts, sentence):
+    plan = once(lambda processor, _: setattr(processor.state, "facts", facts))
+    with pytest.raises(InputError, match=re.escape(sentence)):
         Restarted(plan).batch(("on_rows", 0, table([("a", 1, 1)]), None))
 
 
 def test_a_table_of_another_schema_is_refused_by_the_log_in_a_later_batch_and_in_the_same():
-    def append(mine, rows):
-        number = mine.state.facts["batch"] = mine.state.facts.get("batch", 0) + 1
-        mine.state.append("log", rows.select(["id" if number % 2 else "n"]))
+    def append(processor, rows):
+        number = processor.state.facts["batch"] = processor.state.facts.get("batch", 0) + 1
+        processor.state.append("log", rows.select(["id" if number % 2 else "n"]))
 
     wrong = Restarted(once(append))
     wrong.batch(("on_rows", 0, table([("a", 1, 1)]), None))
-    said = r"the log 'log' would hold tables of several schemas \(id: string and n: int64\)"
-    with pytest.raises(InputError, match=said):
+    sentence = r"the log 'log' would hold tables of several schemas \(id: string and n: int64\)"
+    with pytest.raises(InputError, match=sentence):
         wrong.batch(("on_rows", 0, table([("a", 1, 1)]), None))
     again = Restarted(once(append))
     again.batch(("on_rows", 0, table([("a", 1, 1)]), None))
@@ -260,20 +260,22 @@ def test_a_table_of_another_schema_is_refused_by_the_log_in_a_later_batch_and_in
 def test_what_is_no_table_no_name_and_no_time_is_one_sentence():
     rows = ("on_rows", 0, table([("a", 1, 1)]), None)
     with pytest.raises(InputError, match="list was appended to the log 'log', an Arrow table is expected"):
-        Restarted(once(lambda mine, rows: mine.state.append("log", rows.to_pylist()))).batch(rows)
+        Restarted(once(lambda processor, rows: processor.state.append("log", rows.to_pylist()))).batch(rows)
     with pytest.raises(FormatError, match="a log cannot be called 5"):
-        Restarted(once(lambda mine, rows: mine.state.append(5, rows))).batch(rows)
+        Restarted(once(lambda processor, rows: processor.state.append(5, rows))).batch(rows)
     with pytest.raises(InputError, match=r"Mine gave 5\.5 as next_timer_ms, a whole number of ms is expected"):
-        Restarted(once(lambda mine, _: setattr(mine, "next_timer_ms", 5.5))).batch(rows)
-    for given, called in ((5, "int"), (pa.table({"id": ["a"]}), "Table"), ("text", "str")):
-        made = type("Mine", (Processor,), {"on_rows": lambda *_, given=given: given})
-        with pytest.raises(InputError, match=f"Mine answered with {called}: yield Arrow tables, or return a list of"):
-            Restarted(plan_of(made)).batch(rows)
+        Restarted(once(lambda processor, _: setattr(processor, "next_timer_ms", 5.5))).batch(rows)
+    for answer, type_name in ((5, "int"), (pa.table({"id": ["a"]}), "Table"), ("text", "str")):
+        processor_type = type("Mine", (Processor,), {"on_rows": lambda *_, answer=answer: answer})
+        with pytest.raises(
+            InputError, match=f"Mine answered with {type_name}: yield Arrow tables, or return a list of"
+        ):
+            Restarted(plan_of(processor_type)).batch(rows)
     with pytest.raises(InputError, match="Mine gave 'two' as late_rows, a whole number is expected"):
-        Restarted(once(lambda mine, _: setattr(mine, "late_rows", "two"))).batch(rows)
-    counted = Restarted(once(lambda mine, _: setattr(mine, "next_timer_ms", np.int64(5))))
-    counted.batch(rows)
-    assert counted.operator.next_timer_ms == 5
+        Restarted(once(lambda processor, _: setattr(processor, "late_rows", "two"))).batch(rows)
+    with_timer = Restarted(once(lambda processor, _: setattr(processor, "next_timer_ms", np.int64(5))))
+    with_timer.batch(rows)
+    assert with_timer.operator.next_timer_ms == 5
 
 
 def test_state_of_another_version_is_refused():
@@ -323,45 +325,45 @@ def rows_of(number: int, events) -> pa.Table:
 def run(events, size: int) -> list[dict]:
     """Run the events in batches of so many; an input that brings nothing in a batch tells nothing in it."""
     again = Restarted(stretches())
-    made = []
+    result_rows = []
     for at in range(0, len(events), size):
         calls, then = [], []
         for number in (0, 1):
-            mine = [event for of, event in events[at : at + size] if of == number]
-            if mine:
-                calls.append(("on_rows", number, rows_of(number, mine), None))
-                then.append(("on_watermark", number, 0, max(ms for *_, ms in mine) - 80))
-        made += again.batch(*calls, *then, ("on_barrier", at))
+            input_events = [event for of, event in events[at : at + size] if of == number]
+            if input_events:
+                calls.append(("on_rows", number, rows_of(number, input_events), None))
+                then.append(("on_watermark", number, 0, max(ms for *_, ms in input_events) - 80))
+        result_rows += again.batch(*calls, *then, ("on_barrier", at))
     assert again.late_rows == 0
-    return made
+    return result_rows
 
 
 @pytest.mark.parametrize("size", [1, 7, 50, 402])
 def test_neither_the_cut_of_two_inputs_nor_a_restart_after_each_batch_can_be_seen(size, seed):
     events = two_streams(seed)
-    made = run(events, size)
+    result_rows = run(events, size)
     by_shop: dict[str, list[tuple[int, bool]]] = {}
     for number, (shop, _, ms) in events:
         by_shop.setdefault(shop, []).append((ms, number == 0))  # as the names of the states are sorted
-    wanted = []
-    for shop, held in by_shop.items():
-        states = [(ms, sells) for ms, sells in sorted(held) if ms < 59_000]
+    expected_stretches = []
+    for shop, shop_states in by_shop.items():
+        states = [(ms, sells) for ms, sells in sorted(shop_states) if ms < 59_000]
         begins = [states[0], *(then for now, then in pairwise(states) if now[1] != then[1])] if states else []
-        wanted += [(shop, STATES[not sells], ms) for (ms, sells), _ in pairwise(begins)]
-    assert Counter((row["shop"], row["state"], round(row["began"].timestamp() * 1_000)) for row in made) == Counter(
-        wanted
-    )
-    assert len(wanted) > 100
+        expected_stretches += [(shop, STATES[not sells], ms) for (ms, sells), _ in pairwise(begins)]
+    assert Counter(
+        (row["shop"], row["state"], round(row["began"].timestamp() * 1_000)) for row in result_rows
+    ) == Counter(expected_stretches)
+    assert len(expected_stretches) > 100
 
 
 def test_the_watermark_is_the_lowest_of_the_inputs_once_each_has_told_one():
     again = Restarted(stretches())
-    seen = []
+    watermarks = []
     for call in (("on_watermark", 0, 0, 900), ("on_watermark", 1, 0, 400), ("on_watermark", 1, 0, 1_200)):
         again.batch(call)
-        told = again.operator._processor
-        seen.append((told.watermark_ms, told.watermarks_ms))
-    assert seen == [(None, (900, None)), (400, (900, 400)), (900, (900, 1_200))]
+        processor = again.operator._processor
+        watermarks.append((processor.watermark_ms, processor.watermarks_ms))
+    assert watermarks == [(None, (900, None)), (400, (900, 400)), (900, (900, 1_200))]
     late = rows_of(1, [("late", 1, 100)])
     again.batch(("on_rows", 1, late, None))  # no second is complete yet
     again.batch(("on_watermark", 0, 0, 1_000))

@@ -40,42 +40,44 @@ class Pipeline:
         self.state = {one: (BucketManifest(), MemoryStore()) for one in self.layout.ids}
 
     def batch(self, number: int, events) -> Counter:
-        control = [told(source, number, max(ms for _, (*_, ms) in events) - 80) for source in SOURCES]
-        made: Counter = Counter()
+        control = [control_rows(source, number, max(ms for _, (*_, ms) in events) - 80) for source in SOURCES]
+        result_counts: Counter = Counter()
         for bucket in self.layout.ids:
             note, store = self.state[bucket]
             note = BucketManifest.from_json(json.loads(json.dumps(note.as_json())))
             now = BucketBatch(self.plan, self.layout, bucket, note, store)
             rows = [self._shipped(of, bucket, events) for of in (0, 1)]
             for frame in now.on_input(control=control, rows=rows, null_event_time_rows=0, now_ms=None):
-                made.update(map(repr, unpacked(frame["results"][0]).to_pylist()))
-            changed, removed = now.drain()
-            kept = {name: blob for name, blob in store.blobs.items() if name not in removed} | dict(changed)
-            self.state[bucket] = now.manifest, MemoryStore(kept)
-        return made
+                result_counts.update(map(repr, unpacked(frame["results"][0]).to_pylist()))
+            changed_blobs, removed = now.drain()
+            kept_blobs = {name: blob for name, blob in store.blobs.items() if name not in removed} | dict(changed_blobs)
+            self.state[bucket] = now.manifest, MemoryStore(kept_blobs)
+        return result_counts
 
     def _shipped(self, of: int, bucket: int, events) -> list[pa.Table]:
-        mine = [(*event, event[2]) for number, event in events if number == of]
-        columns = [list(column) for column in zip(*mine, strict=True)] or [[]] * 4
+        input_rows = [(*event, event[2]) for number, event in events if number == of]
+        columns = [list(column) for column in zip(*input_rows, strict=True)] or [[]] * 4
         columns[2] = [ms * 1_000 for ms in columns[2]]
         rows = pa.table(
             [pa.array(column, inner.type) for column, inner in zip(columns, SHOP, strict=True)], schema=SHOP
         )
         rows = rows.select(self.plan.inputs[of].schema.names)
-        staged = rows.append_column(CONTROL_TEXT, pa.nulls(rows.num_rows, pa.string())).to_batches()
+        exchange_batches = rows.append_column(CONTROL_TEXT, pa.nulls(rows.num_rows, pa.string())).to_batches()
         shipped = [
-            row for out in StageOne({of: self.plan.inputs[of]}, self.layout.ids)(staged) for row in out.to_pylist()
+            row
+            for batch in StageOne({of: self.plan.inputs[of]}, self.layout.ids)(exchange_batches)
+            for row in batch.to_pylist()
         ]
         return [unpacked(row["partials"]) for row in shipped if row["bucket"] == bucket]
 
 
-def told(source: str, snapshot: int, watermark_ms: int) -> list[ControlRow]:
+def control_rows(source: str, snapshot: int, watermark_ms: int) -> list[ControlRow]:
     row = {"channel": f"{source}-0", "source": source}
     rows = [ControlRow(kind=ControlKind.BARRIER, snapshot=snapshot, channels=1, offset=9, **row)]
     return [ControlRow(kind=ControlKind.WATERMARK, key=0, watermark_ms=watermark_ms, offset=8, **row), *rows]
 
 
-def saved(old: Pipeline, place: str, **others: OperatorState) -> None:
+def save_state(old: Pipeline, place: str, **others: OperatorState) -> None:
     """What `savepoint` writes, but for the blobs, which Spark has."""
     notes = [json.loads(json.dumps(old.state[one][0].as_json())) for one in old.layout.ids]
     operator = OperatorState(
@@ -92,21 +94,23 @@ def saved(old: Pipeline, place: str, **others: OperatorState) -> None:
 
 def gone_on(old: Pipeline, place: str, buckets: int, name: str = "both") -> Pipeline:
     """Another pipeline that begins with the state of this one, through the savepoint's file."""
-    saved(old, place)
+    save_state(old, place)
     new = Pipeline(old.plan, buckets, name)
     begin = rescaled(place, new.plan, new.layout)
-    cut = pieces(begin, new.layout, [old.state[one][1].blobs for one in old.layout.ids])
+    state_pieces = pieces(begin, new.layout, [old.state[one][1].blobs for one in old.layout.ids])
     for number, one in enumerate(new.layout.ids):
-        begun(begin, new, number, [piece for piece in cut if piece.bucket == one])
+        begin_bucket(begin, new, number, [piece for piece in state_pieces if piece.bucket == one])
     return new
 
 
-def begun(begin: RescaledState, new: Pipeline, number: int, mine: list) -> None:
+def begin_bucket(begin: RescaledState, new: Pipeline, number: int, bucket_pieces: list) -> None:
     one = new.layout.ids[number]
-    blobs = {piece.name: piece.blob for piece in mine}
-    assert len(blobs) == len(mine)
-    half = begin.manifest_with(begin.manifest_with(None, mine[::2], number), mine[1::2], number)  # Spark may cut it
-    assert json.loads(half) == json.loads(begin.manifest_with(None, mine, number))
+    blobs = {piece.name: piece.blob for piece in bucket_pieces}
+    assert len(blobs) == len(bucket_pieces)
+    half = begin.manifest_with(
+        begin.manifest_with(None, bucket_pieces[::2], number), bucket_pieces[1::2], number
+    )  # Spark may cut it
+    assert json.loads(half) == json.loads(begin.manifest_with(None, bucket_pieces, number))
     blobs[MANIFEST] = half
     note = begin.first_manifest(new.layout, one)
     note.blobs = {name: len(blob) for name, blob in blobs.items()}
@@ -121,18 +125,22 @@ def watermarks(pipeline: Pipeline) -> set[tuple]:
 @pytest.mark.parametrize("buckets", [(2, 2, 2), (2, 3, 1), (1, 4, 2)])
 def test_results_are_those_of_a_processor_that_was_not_moved(buckets, seed, tmp_path):
     events = two_streams(seed)[:400]
-    still, moving = Pipeline(stretches(), buckets[0]), Pipeline(stretches(), buckets[0])
-    seen = 0
+    still, moving_pipeline = Pipeline(stretches(), buckets[0]), Pipeline(stretches(), buckets[0])
+    row_count = 0
     for number, at in enumerate(range(0, 400, 40)):
         if number in {3, 6}:
-            before = watermarks(moving)
-            moving = gone_on(moving, str(tmp_path / str(number)), buckets[number // 3], f"name {number}")
-            assert watermarks(moving) == before
-        wanted = still.batch(number, events[at : at + 40])
-        assert moving.batch(number, events[at : at + 40]) == wanted
-        seen += wanted.total()
-    assert seen > 100
-    rows = sum(json.loads(moving.state[one][1].get(MANIFEST))["rows"]["open"] for one in moving.layout.ids)
+            before = watermarks(moving_pipeline)
+            moving_pipeline = gone_on(
+                moving_pipeline, str(tmp_path / str(number)), buckets[number // 3], f"name {number}"
+            )
+            assert watermarks(moving_pipeline) == before
+        expected_rows = still.batch(number, events[at : at + 40])
+        assert moving_pipeline.batch(number, events[at : at + 40]) == expected_rows
+        row_count += expected_rows.total()
+    assert row_count > 100
+    rows = sum(
+        json.loads(moving_pipeline.state[one][1].get(MANIFEST))["rows"]["open"] for one in moving_pipeline.layout.ids
+    )
     assert rows == 6
 
 
@@ -165,58 +173,60 @@ class Keyless(Processor):
         return ()
 
 
-def ran(make: type) -> Pipeline:
+def started_pipeline(make: type) -> Pipeline:
     pipeline = Pipeline(ProcessPlan(inputs=TWO, make=make, result=RESULT, called=make.__name__, version=1), 2)
     pipeline.batch(0, two_streams(1)[:41])
     return pipeline
 
 
 def test_what_stands_in_no_keys_table_goes_to_as_many_buckets_and_to_no_others(tmp_path):
-    for number, (make, said) in enumerate(
+    for number, (make, sentence) in enumerate(
         (
             (Counting, r"state\.facts differ between buckets"),
             (Keyless, "the log 'times' has no key column 'shop'"),
         )
     ):
-        old = ran(make)
+        old = started_pipeline(make)
         new = gone_on(old, str(tmp_path / f"{number}"), 2)
         facts = [[json.loads(state.get(MANIFEST)) for _, state in one.state.values()] for one in (old, new)]
         assert facts[0] == facts[1]
-        with pytest.raises(OptionError, match=rf"{said}.*give buckets=2"):
+        with pytest.raises(OptionError, match=rf"{sentence}.*give buckets=2"):
             gone_on(old, str(tmp_path / f"{number} others"), 3)
 
 
 @pytest.mark.parametrize("name", ["both", "renamed"])
 def test_a_bucket_goes_on_from_the_watermark_that_it_told_itself(name, tmp_path):
     """A follower refuses a watermark that comes again; of another name no channel is known."""
-    old = ran(Counting)
-    emitted = [note.emitted_ms for note, _ in old.state.values()]
-    assert len(set(emitted)) == 2
+    old = started_pipeline(Counting)
+    emitted_watermarks_ms = [note.emitted_ms for note, _ in old.state.values()]
+    assert len(set(emitted_watermarks_ms)) == 2
     new = gone_on(old, str(tmp_path), 2, name)
-    assert [note.emitted_ms for note, _ in new.state.values()] == (emitted if name == "both" else [None, None])
+    assert [note.emitted_ms for note, _ in new.state.values()] == (
+        emitted_watermarks_ms if name == "both" else [None, None]
+    )
 
 
 def test_buckets_that_told_different_watermarks_keep_their_number_where_another_operator_follows(tmp_path):
     """Rows that bucket 1 holds would leave by channel 0, below what that has told."""
-    place, old = str(tmp_path / "target"), ran(Keyless)
+    place, old = str(tmp_path / "target"), started_pipeline(Keyless)
     note = {"inbox": {"of_source": {"both": [["both#", [0, 1]]]}}, "snapshot": 3}
     follower = OperatorState(name="hours", axis=0, digest="d", description=None, manifests=[note], states=[{}])
     layouts = [BucketLayout("both", tuple(bucket_ids(count)), ((0,), (0,)), "process") for count in (1, 2)]
-    saved(old, place, hours=follower)
+    save_state(old, place, hours=follower)
     assert all(rescaled(place, old.plan, layout) for layout in layouts)
     old.state[old.layout.ids[1]][0].emitted_ms -= 1
-    saved(old, place, hours=follower)
+    save_state(old, place, hours=follower)
     with pytest.raises(OptionError, match=r"aggregate hours, which follows them: give buckets=2"):
         rescaled(place, old.plan, layouts[0])
     assert rescaled(place, old.plan, layouts[1])
-    saved(old, place)
+    save_state(old, place)
     assert rescaled(place, old.plan, layouts[0])
 
 
 @pytest.mark.parametrize("batches", [0, 1])
 @pytest.mark.parametrize("buckets", [2, 3])
 def test_a_table_of_another_schema_is_refused_by_a_log_that_was_moved(buckets, batches, tmp_path, monkeypatch):
-    new = gone_on(ran(Widened), str(tmp_path), buckets)
+    new = gone_on(started_pipeline(Widened), str(tmp_path), buckets)
     for number in range(batches):
         new.batch(1 + number, two_streams(1)[41:82])
     monkeypatch.setattr(Widened, "columns", ("shop", "event_time"))
@@ -226,8 +236,8 @@ def test_a_table_of_another_schema_is_refused_by_a_log_that_was_moved(buckets, b
 
 def test_another_processor_axis_or_kind_is_refused_in_one_sentence(tmp_path):
     place = str(tmp_path / "target")
-    old = ran(Counting)
-    saved(old, place)
+    old = started_pipeline(Counting)
+    save_state(old, place)
     with pytest.raises(OptionError, match="is that of another processor"):
         rescaled(place, replace(old.plan, version=2), old.layout)
     with pytest.raises(

@@ -31,20 +31,20 @@ def plan_of(window, schema=SCHEMA, **how) -> WindowPlan:
 
 def model(rows: list[tuple], touching: Touching) -> set[tuple]:
     """(key, start, end, rows) of intervals [time, time + gap) that overlap, or touch; without a gap there is none."""
-    made: list[list] = []
+    sessions: list[list] = []
     for key, gap, ms in sorted(rows, key=lambda one: (str(one[0]), one[2])):
         if gap is None or gap <= 0:
             continue
-        last = made[-1] if made and made[-1][0] == key else None
+        last = sessions[-1] if sessions and sessions[-1][0] == key else None
         if last and (ms < last[2] or (touching is Touching.MERGE and ms == last[2])):
             last[2], last[3] = max(last[2], ms + gap), last[3] + 1
         else:
-            made.append([key, ms, ms + gap, 1])
-    return {tuple(one) for one in made}
+            sessions.append([key, ms, ms + gap, 1])
+    return {tuple(one) for one in sessions}
 
 
-def played(plan: WindowPlan, batches) -> set[tuple]:
-    store, told = MemoryStore(), {}
+def session_counts(plan: WindowPlan, batches) -> set[tuple]:
+    store, counts_by_session = MemoryStore(), {}
     for rows, watermark_ms in batches:
         operator = operator_of(plan, store)
         table = pa.table([pa.array(one, of.type) for one, of in zip(zip(*rows, strict=True), SCHEMA, strict=True)]
@@ -56,9 +56,9 @@ def played(plan: WindowPlan, batches) -> set[tuple]:
             for row in output.rows.to_pylist():
                 start, end = (round(row["window"][edge].timestamp() * 1_000) for edge in ("start", "end"))
                 if row["pane"]["timing"] == "on_time":
-                    told[row["k"], start, end] = row["n"]
+                    counts_by_session[row["k"], start, end] = row["n"]
         store.apply(operator.drain())
-    return {(*window, n) for window, n in told.items()}
+    return {(*window, n) for window, n in counts_by_session.items()}
 
 
 @pytest.mark.parametrize("touching", list(Touching))
@@ -76,17 +76,17 @@ def test_rows_are_one_session_while_the_gap_of_an_earlier_one_lasts(touching, ho
             batches.append((rows[at:behind], min((one[2] for one in rows[behind:]), default=0) - rng.choice([0, 20])))
             at = behind
         plan = plan_of(RowGapWindow(touching=touching, gap_column="gap"), **how)
-        assert played(plan, [*batches, ([], 10**6)]) == model(rows, touching)
+        assert session_counts(plan, [*batches, ([], 10**6)]) == model(rows, touching)
 
 
 def test_rows_without_a_gap_or_with_less_than_a_millisecond_belong_to_no_session():
     schema = SCHEMA.set(1, pa.field("gap", pa.duration("us")))
     plan = plan_of(session(gap_column="gap"), schema)
     rows = [["a"] * 4, [timedelta(seconds=1), None, timedelta(microseconds=999), timedelta(seconds=-1)], [0, 5, 7, 9]]
-    made = combine_rows(
+    partials = combine_rows(
         plan, pa.table([pa.array(one, of.type) for one, of in zip(rows, schema, strict=True)], schema=schema)
     )
-    assert [(one["__start"], one["__end"], one["__rows"]) for one in made.to_pylist()] == [(0, 1_000, 1)]
+    assert [(one["__start"], one["__end"], one["__rows"]) for one in partials.to_pylist()] == [(0, 1_000, 1)]
 
 
 def test_rows_without_a_gap_are_counted_once_and_those_without_a_time_are_not_among_them():

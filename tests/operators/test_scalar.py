@@ -54,10 +54,10 @@ def test_sessions_answer_every_step_as_the_scalar_reference(moves, name, rule, t
 
 
 def test_a_difference_between_the_two_is_told():
-    it = BothSliding(SlidingConfig(10, 10), "sum", AGGREGATES["sum"])
-    it.event(1, "k", 2)
-    it._engine.event(1, "k", 2)
+    both_engines = BothSliding(SlidingConfig(10, 10), "sum", AGGREGATES["sum"])
+    both_engines.event(1, "k", 2)
+    both_engines._engine.event(1, "k", 2)
     with pytest.raises(
         DisagreementError, match=r"the scalar reference says .*value=2\).*, the vectorised engine .*value=4\)"
     ):
-        it.watermark(10)
+        both_engines.watermark(10)

@@ -38,8 +38,8 @@ class CountingStore(MemoryStore):
         return self.blobs[name]
 
 
-class Kept:
-    """An operator built anew for every batch; `read` and `written` tell of the last one, the note left out."""
+class RestartedSessions:
+    """An operator built anew for every batch; `read` and `written_blobs` are of the last batch, without the note."""
 
     def __init__(self, plan, kind=operator_of, blobs=None, limits=LIMITS):
         self.plan, self.kind, self.limits = plan, kind, limits
@@ -47,22 +47,22 @@ class Kept:
         self.late_rows = 0
 
     def batch(self, rows=(), watermark_ms=None, *, end=False):
-        kept = CountingStore(self.blobs, self.limits)
-        operator = self.kind(self.plan, kept)
-        made = []
+        store = CountingStore(self.blobs, self.limits)
+        operator = self.kind(self.plan, store)
+        outputs = []
         if rows:
             partials = [combine_rows(self.plan, table(task)) for task in rows if task]
-            made += [*operator.on_rows(0, pa.concat_tables(partials), None)]
+            outputs += [*operator.on_rows(0, pa.concat_tables(partials), None)]
         if watermark_ms is not None:
-            made += [*operator.on_watermark(0, 0, watermark_ms)]
+            outputs += [*operator.on_watermark(0, 0, watermark_ms)]
         if end:
-            made += [*operator.on_end()]
+            outputs += [*operator.on_end()]
         changes = operator.drain()
-        self.read = {name for name in kept.read if name != "note"}
-        self.written = {name: blob for name, blob in changes.blobs.items() if name != "note"}
+        self.read = {name for name in store.read if name != "note"}
+        self.written_blobs = {name: blob for name, blob in changes.blobs.items() if name != "note"}
         self.blobs = {n: blob for n, blob in self.blobs.items() if n not in changes.removed} | changes.blobs
         self.late_rows += operator.late_rows
-        return [row for output in made for row in rows_of(output.rows)]
+        return [row for output in outputs for row in rows_of(output.rows)]
 
 
 def reference(plan, store):
@@ -92,14 +92,14 @@ batches = st.lists(
 def play(operator, steps):
     """Rows around a rising watermark, in one or two tasks; yields what each batch shows, ordered."""
     watermark_ms, number = 0, 0
-    for rows, rise_ms, divided in steps:
-        made = []
+    for rows, rise_ms, in_two_tasks in steps:
+        batch_events = []
         for key, ahead_ms in rows:
-            made.append(Event(key, watermark_ms + ahead_ms, number % 7, number / 8, "xyz"[number % 3], number))
+            batch_events.append(Event(key, watermark_ms + ahead_ms, number % 7, number / 8, "xyz"[number % 3], number))
             number += 1
-        tasks = [made[::2], made[1::2]] if divided else [made]
+        tasks = [batch_events[::2], batch_events[1::2]] if in_two_tasks else [batch_events]
         watermark_ms += rise_ms
-        yield sorted(operator.batch(tasks if made else (), watermark_ms), key=repr)
+        yield sorted(operator.batch(tasks if batch_events else (), watermark_ms), key=repr)
     yield sorted(operator.batch(end=True), key=repr)
 
 
@@ -108,9 +108,9 @@ def play(operator, steps):
 def test_what_is_read_piecemeal_shows_in_every_batch_what_reading_everything_shows(steps, touching, fan_out, pace):
     plan = plan_of(SessionWindow(GAP_MS, touching), aggregates=SOME, late=LatePolicy.EMIT)
     limits = small_parts(fan_out, pace)
-    lazy, whole = Kept(plan, limits=limits), Kept(plan, reference, limits=limits)
-    for number, (ours, wanted) in enumerate(zip(play(lazy, steps), play(whole, steps), strict=True)):
-        assert ours == wanted, number
+    lazy, whole = RestartedSessions(plan, limits=limits), RestartedSessions(plan, reference, limits=limits)
+    for number, (result_rows, expected_rows) in enumerate(zip(play(lazy, steps), play(whole, steps), strict=True)):
+        assert result_rows == expected_rows, number
     assert lazy.late_rows == whole.late_rows
     assert set(lazy.blobs) == {"note"}
 
@@ -119,89 +119,92 @@ def test_what_is_read_piecemeal_shows_in_every_batch_what_reading_everything_sho
 @given(batches)
 def test_late_by_the_event_shows_what_reading_everything_shows(steps):
     plan = plan_of(SessionWindow(GAP_MS), aggregates=COUNT, late_rule=LateRule.EVENT)
-    lazy, whole = Kept(plan, limits=small_parts()), Kept(plan, reference, limits=small_parts())
+    lazy, whole = (
+        RestartedSessions(plan, limits=small_parts()),
+        RestartedSessions(plan, reference, limits=small_parts()),
+    )
     assert [*play(lazy, steps)] == [*play(whole, steps)]
     assert lazy.late_rows == whole.late_rows
 
 
 def test_batches_that_close_nothing_read_nothing_and_write_what_they_bring():
     plan = plan_of(SessionWindow(1_000), aggregates=SUM)
-    kept = Kept(plan)
+    sessions = RestartedSessions(plan)
     for number in range(15):
-        kept.batch([[event(f"k{number % 4}", 10 * number, number)]], 10 * number)
-        assert kept.read == set()
-        assert {unpacked(blob).num_rows for blob in kept.written.values()} == {1}
+        sessions.batch([[event(f"k{number % 4}", 10 * number, number)]], 10 * number)
+        assert sessions.read == set()
+        assert {unpacked(blob).num_rows for blob in sessions.written_blobs.values()} == {1}
 
 
 def test_parts_are_compacted_when_so_many_of_a_size_are_there_and_each_is_written_again_seldom():
     plan = plan_of(SessionWindow(10**6), aggregates=SUM)
-    kept, written = Kept(plan), 0
+    sessions, written_rows = RestartedSessions(plan), 0
     for number in range(600):
-        kept.batch([[event(f"k{number:04}", number, number)]], number)
-        written += sum(unpacked(blob).num_rows for blob in kept.written.values())
-    assert len(kept.blobs) < 3 * LIMITS.fan_out
-    assert written <= 4 * 600
+        sessions.batch([[event(f"k{number:04}", number, number)]], number)
+        written_rows += sum(unpacked(blob).num_rows for blob in sessions.written_blobs.values())
+    assert len(sessions.blobs) < 3 * LIMITS.fan_out
+    assert written_rows <= 4 * 600
 
 
 def test_up_to_the_horizon_the_rest_is_not_read():
     plan = plan_of(SessionWindow(1_000), aggregates=COUNT)
-    kept = Kept(plan)
-    kept.batch([[event(f"k{number}", number, number) for number in range(1_000)]], 0)
-    closed, with_rest = 0, 0
+    sessions = RestartedSessions(plan)
+    sessions.batch([[event(f"k{number}", number, number) for number in range(1_000)]], 0)
+    closed_sessions, with_rest = 0, 0
     for watermark_ms in range(1_001, 2_000, 4):
-        closed += len(kept.batch([[event("new", watermark_ms, 0)]], watermark_ms))
-        with_rest += any(name.startswith("rest") for name in kept.read)
-    assert closed == 997
+        closed_sessions += len(sessions.batch([[event("new", watermark_ms, 0)]], watermark_ms))
+        with_rest += any(name.startswith("rest") for name in sessions.read)
+    assert closed_sessions == 997
     assert 0 < with_rest < 80  # of 250 batches
 
 
 def test_a_late_row_reads_only_the_shard_of_its_key():
     plan = plan_of(SessionWindow(1_000), aggregates=COUNT)
-    kept = Kept(plan, limits=StateLimits(undivided_rows=3))
-    kept.batch([[event(f"k{number}", number, number) for number in range(1_000)]], 1_500)
-    kept.batch([[event("late", 100, 0)]], 1_500)
-    assert kept.late_rows == 1
-    assert sum(name.startswith("rest") for name in kept.read) == 1
-    assert sum(name.startswith("rest") for name in kept.blobs) == LIMITS.session_shards
+    sessions = RestartedSessions(plan, limits=StateLimits(undivided_rows=3))
+    sessions.batch([[event(f"k{number}", number, number) for number in range(1_000)]], 1_500)
+    sessions.batch([[event("late", 100, 0)]], 1_500)
+    assert sessions.late_rows == 1
+    assert sum(name.startswith("rest") for name in sessions.read) == 1
+    assert sum(name.startswith("rest") for name in sessions.blobs) == LIMITS.session_shards
 
 
 def test_a_row_behind_the_watermark_goes_into_the_session_that_is_still_open():
     plan = plan_of(SessionWindow(10), aggregates=COUNT)
-    kept = Kept(plan)
-    kept.batch([[event("k", 12, 0)]], 20)
-    assert kept.batch([[event("k", 4, 1), event("other", 4, 2)]], 21) == []
-    assert kept.late_rows == 1
-    assert [(row["start"], row["end"], row["rows"]) for row in kept.batch(watermark_ms=23)] == [(4, 22, 2)]
+    sessions = RestartedSessions(plan)
+    sessions.batch([[event("k", 12, 0)]], 20)
+    assert sessions.batch([[event("k", 4, 1), event("other", 4, 2)]], 21) == []
+    assert sessions.late_rows == 1
+    assert [(row["start"], row["end"], row["rows"]) for row in sessions.batch(watermark_ms=23)] == [(4, 22, 2)]
 
 
 def version_2(plan, rows, watermark_ms):
     """The blobs that 0.2.0 left: the sessions in slices of a quarter of the gap by their ends."""
-    made = combine_rows(plan, table(rows))
+    partials = combine_rows(plan, table(rows))
     names = ("__shown", "__panes", "__told_rows", "__touched")
     for name in names:
-        made = made.append_column(name, pa.array([0] * len(made), pa.int64()))
-    slices = [end // (GAP_MS // 4) * (GAP_MS // 4) for end in made["__end"].to_pylist()]
-    blobs = {f"sessions-{one}": packed(made.filter(pa.array([s == one for s in slices]))) for one in set(slices)}
-    told = {"version": 2, "plan": plan.digest(), "watermark_ms": watermark_ms, "due_ms": None}
-    return blobs | {"note": json.dumps(told).encode()}
+        partials = partials.append_column(name, pa.array([0] * len(partials), pa.int64()))
+    slices = [end // (GAP_MS // 4) * (GAP_MS // 4) for end in partials["__end"].to_pylist()]
+    blobs = {f"sessions-{one}": packed(partials.filter(pa.array([s == one for s in slices]))) for one in set(slices)}
+    manifest = {"version": 2, "plan": plan.digest(), "watermark_ms": watermark_ms, "due_ms": None}
+    return blobs | {"note": json.dumps(manifest).encode()}
 
 
 @pytest.mark.parametrize("lateness_ms", [0, 5])
 def test_sessions_that_version_2_left_are_continued(lateness_ms):
     plan = plan_of(SessionWindow(GAP_MS), aggregates=SUM, lateness_ms=lateness_ms)
     before = [event("a", 3, 0), event("b", 14, 1), event("c", 19, 2)]
-    kept = Kept(plan, blobs=version_2(plan, before, 10))
-    assert [row["k"] for row in kept.batch([[event("b", 22, 3)]], 14)] == ["a"]
-    shown = kept.batch(watermark_ms=50)
-    told = [(row["k"], row["start"], row["end"], row["total"]) for row in shown]
-    assert told == [("c", 19, 29, 1), ("b", 14, 32, 2)]
-    assert set(kept.blobs) == {"note"}
+    sessions = RestartedSessions(plan, blobs=version_2(plan, before, 10))
+    assert [row["k"] for row in sessions.batch([[event("b", 22, 3)]], 14)] == ["a"]
+    result_rows = sessions.batch(watermark_ms=50)
+    session_totals = [(row["k"], row["start"], row["end"], row["total"]) for row in result_rows]
+    assert session_totals == [("c", 19, 29, 1), ("b", 14, 32, 2)]
+    assert set(sessions.blobs) == {"note"}
 
 
 def test_a_paned_session_writes_what_changed_and_not_the_others():
     plan = plan_of(SessionWindow(100), aggregates=SUM, lateness_ms=5)
-    kept = Kept(plan)
-    kept.batch([[event(f"k{number}", number, number) for number in range(50)]], 0)
-    kept.batch([[event("k7", 60, 50)]], 0)
-    assert [unpacked(blob).num_rows for blob in kept.written.values()] == [1]
-    assert sum(row["total"] for row in kept.batch(watermark_ms=170)) == 51
+    sessions = RestartedSessions(plan)
+    sessions.batch([[event(f"k{number}", number, number) for number in range(50)]], 0)
+    sessions.batch([[event("k7", 60, 50)]], 0)
+    assert [unpacked(blob).num_rows for blob in sessions.written_blobs.values()] == [1]
+    assert sum(row["total"] for row in sessions.batch(watermark_ms=170)) == 51

@@ -36,20 +36,22 @@ class Channels:
         """The control rows of the next batch, channel by channel in order."""
         for _ in range(self.chance.randrange(4)):
             self.marks.setdefault((self.chance.choice(self.topics), self.chance.randrange(12)), {})
-        for gone in [one for one in self.marks if self.chance.random() < 0.05]:
-            del self.marks[gone]
-            self.idle.discard(gone)
-        made = [row for one in self.marks for row in self._of(one)]
+        for channel in [one for one in self.marks if self.chance.random() < 0.05]:
+            del self.marks[channel]
+            self.idle.discard(channel)
+        control_rows = [row for one in self.marks for row in self._of(one)]
         if self.chance.random() < 0.4:
             self.highest += self.chance.randrange(1, 50)
-            words = {"key": 0, "watermark_ms": self.highest, "source": self.source}
-            made.append(ControlRow(kind=ControlKind.WATERMARK, **words))
+            settings = {"key": 0, "watermark_ms": self.highest, "source": self.source}
+            control_rows.append(ControlRow(kind=ControlKind.WATERMARK, **settings))
         if self.marks and self.idle == set(self.marks):
-            made.append(ControlRow(kind=ControlKind.IDLE, source=self.source))
+            control_rows.append(ControlRow(kind=ControlKind.IDLE, source=self.source))
         if not self.marks:
-            made.append(ControlRow(kind=ControlKind.BARRIER, snapshot=self.batch, channels=0, source=self.source))
+            control_rows.append(
+                ControlRow(kind=ControlKind.BARRIER, snapshot=self.batch, channels=0, source=self.source)
+            )
         self.batch += 1
-        return made
+        return control_rows
 
     def _of(self, one: tuple[str, int]) -> Iterator[ControlRow]:
         chance, marks, at = self.chance, self.marks[one], self.batch * 100
@@ -101,9 +103,9 @@ def test_a_bucket_makes_the_same_of_columns_as_of_rows(seed):
     for _ in range(30):
         rows = [row for feed in feeds for row in feed.rows()]
         arrived = shipped(chance, rows)
-        told = of_rows.apply(rows)
-        assert of_columns.apply(arrived) == told
-        assert of_both.apply(chance.choice((rows, arrived))) == told
+        changes = of_rows.apply(rows)
+        assert of_columns.apply(arrived) == changes
+        assert of_both.apply(chance.choice((rows, arrived))) == changes
         assert of_columns.state() == of_both.state() == of_rows.state()
         of_columns, of_both = restored(of_columns), restored(of_both)
 
@@ -116,8 +118,8 @@ def test_a_frame_united_with_itself_ships_everything_twice_and_it_counts_once():
         assert twice.apply([*shipped(chance, rows), *shipped(chance, rows)]) == once.apply(rows)
 
 
-def barrier(channel: tuple[str, int], snapshot: int = 0, **words) -> ControlRow:
-    return channel_row(ControlKind.BARRIER, channel, 9, SOURCE, snapshot=snapshot, channels=1, **words)
+def barrier(channel: tuple[str, int], snapshot: int = 0, **settings) -> ControlRow:
+    return channel_row(ControlKind.BARRIER, channel, 9, SOURCE, snapshot=snapshot, channels=1, **settings)
 
 
 def watermark(ms: int, offset: int = 5, channel: tuple[str, int] = ("t", 0), key: int = 0) -> ControlRow:
@@ -152,8 +154,8 @@ def test_any_watermark_comes_back():
     times = [MIN_MS, -1, 0, 1, MAX_MS, 2**53 + 1]
     rows = [watermark(ms, channel=("t", number), key=key) for number, ms in enumerate(times) for key in (-128, 127)]
     back = unpack_control(pack_control(rows))
-    told = [{(row.channel, row.key, row.watermark_ms, row.source) for row in some} for some in (rows, back)]
-    assert told[0] == told[1]
+    watermark_sets = [{(row.channel, row.key, row.watermark_ms, row.source) for row in some} for some in (rows, back)]
+    assert watermark_sets[0] == watermark_sets[1]
     assert unpack_control(pack_control([])) == ()
 
 

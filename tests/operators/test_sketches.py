@@ -41,29 +41,29 @@ def sketched(spec: agg.AggregateSpec, values: pa.Array, parts: int = 1, seed: in
     return result
 
 
-def drawn(kind: pa.DataType, count: int, seed: int) -> pa.Array:
+def random_values(kind: pa.DataType, count: int, seed: int) -> pa.Array:
     """Values with repetitions, nulls, zeros of both signs, NaNs, empty and long texts; bytes are of ASCII."""
     rng = random.Random(seed)
     if pa.types.is_integer(kind):
-        made: list = [rng.randrange(-(2**31), 2**31) for _ in range(count)]
+        values: list = [rng.randrange(-(2**31), 2**31) for _ in range(count)]
     elif pa.types.is_floating(kind):
-        made = [rng.choice([0.0, -0.0, math.nan, math.inf, rng.uniform(-1, 1)]) for _ in range(count)]
+        values = [rng.choice([0.0, -0.0, math.nan, math.inf, rng.uniform(-1, 1)]) for _ in range(count)]
     elif pa.types.is_string(kind):
-        made = ["é" * rng.randrange(3) + "x" * rng.randrange(20) + str(rng.randrange(10**6)) for _ in range(count)]
+        values = ["é" * rng.randrange(3) + "x" * rng.randrange(20) + str(rng.randrange(10**6)) for _ in range(count)]
     else:
-        made = [bytes(rng.randrange(128) for _ in range(rng.randrange(40))) for _ in range(count)]
-    empty = made[0][:0] if isinstance(made[0], (str, bytes)) else None
-    return pa.array([*made, *made[: count // 3], None, empty], kind)
+        values = [bytes(rng.randrange(128) for _ in range(rng.randrange(40))) for _ in range(count)]
+    empty = values[0][:0] if isinstance(values[0], (str, bytes)) else None
+    return pa.array([*values, *values[: count // 3], None, empty], kind)
 
 
-def fed(sketch, values: pa.Array):
+def sketch_of(sketch, values: pa.Array):
     """The library's sketch, to which each value is given."""
     for value in values.drop_null().to_pylist():
         sketch.update(value.decode() if isinstance(value, bytes) else value)
     return sketch
 
 
-def united(*sketches) -> datasketches.hll_sketch:
+def union_of(*sketches) -> datasketches.hll_sketch:
     union = datasketches.hll_union(21)
     for sketch in sketches:
         union.update(sketch)
@@ -84,31 +84,33 @@ COUNTS = [1, 6, 7, 24, 25, 300, 385, 8_000]
 @pytest.mark.parametrize("lg_k", [7, 8, 12])
 def test_an_hll_sketch_holds_what_the_library_holds(kind, lg_k, seed):
     for count in COUNTS:
-        values = drawn(kind, count, seed + count)
-        ours = sketched(agg.hll_sketch("v", lg_k), values, 5, seed)
-        theirs = fed(datasketches.hll_sketch(lg_k, HLL_8), values)
-        bytes_of_theirs = theirs.serialize_compact()
-        if ours[0] == 10:  # registers: their number of zeros, their sums and themselves; an estimate stands before
-            assert (bytes_of_theirs[:5], bytes_of_theirs[24:]) == (ours[:5], ours[24:])
+        values = random_values(kind, count, seed + count)
+        own_bytes = sketched(agg.hll_sketch("v", lg_k), values, 5, seed)
+        library_sketch = sketch_of(datasketches.hll_sketch(lg_k, HLL_8), values)
+        bytes_of_theirs = library_sketch.serialize_compact()
+        if own_bytes[0] == 10:  # registers: their number of zeros, their sums and themselves; an estimate stands before
+            assert (bytes_of_theirs[:5], bytes_of_theirs[24:]) == (own_bytes[:5], own_bytes[24:])
         else:
-            assert coupons(bytes_of_theirs) == coupons(ours)
-        read = datasketches.hll_sketch.deserialize(ours)
-        assert united(read, theirs).get_estimate() == united(theirs, theirs).get_estimate()
-        assert read.get_estimate() == pytest.approx(united(theirs, theirs).get_estimate(), rel=1e-9)
+            assert coupons(bytes_of_theirs) == coupons(own_bytes)
+        read = datasketches.hll_sketch.deserialize(own_bytes)
+        assert union_of(read, library_sketch).get_estimate() == union_of(library_sketch, library_sketch).get_estimate()
+        assert read.get_estimate() == pytest.approx(union_of(library_sketch, library_sketch).get_estimate(), rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("lg_k", [5, 8, 12])
 def test_a_theta_sketch_has_the_bytes_of_the_librarys_union(kind, lg_k, seed):
     for count in COUNTS:
-        values = drawn(kind, count, seed + count)
-        ours = sketched(agg.theta_sketch("v", lg_k), values, 5, seed)
+        values = random_values(kind, count, seed + count)
+        own_bytes = sketched(agg.theta_sketch("v", lg_k), values, 5, seed)
         union = datasketches.theta_union(lg_k)
-        union.update(fed(datasketches.update_theta_sketch(lg_k), values))
-        theirs = union.get_result().serialize()
-        if ours[5] & 32:  # one hash alone is marked as such by Java's library, which Spark uses, and not by this one
-            ours = ours[:5] + bytes([ours[5] & ~32]) + ours[6:]
-        assert ours == theirs
+        union.update(sketch_of(datasketches.update_theta_sketch(lg_k), values))
+        library_bytes = union.get_result().serialize()
+        if (
+            own_bytes[5] & 32
+        ):  # one hash alone is marked as such by Java's library, which Spark uses, and not by this one
+            own_bytes = own_bytes[:5] + bytes([own_bytes[5] & ~32]) + own_bytes[6:]
+        assert own_bytes == library_bytes
 
 
 def skewed(count: int, seed: int) -> list[float]:
@@ -123,11 +125,11 @@ def test_a_kll_sketch_is_read_by_the_library_with_no_rank_off_by_more_than_one_k
     read = datasketches.kll_doubles_sketch.deserialize(sketched(agg.kll_sketch("v", k), pa.array(values), 1))
     assert (read.n, read.k) == (count, k)
     assert (read.get_min_value(), read.get_max_value()) == (min(values), max(values))
-    ordered = np.sort(values)
+    sorted_values = np.sort(values)
     for share in np.linspace(0.01, 0.99, 21):
-        got = read.get_quantile(share, inclusive=True)
-        near = sorted([got * 0.99, got * 1.01])
-        low, high = (np.searchsorted(ordered, edge) / count for edge in near)
+        quantile = read.get_quantile(share, inclusive=True)
+        near = sorted([quantile * 0.99, quantile * 1.01])
+        low, high = (np.searchsorted(sorted_values, edge) / count for edge in near)
         assert low - 1 / k - 1e-9 <= share <= high + 1 / k + 1e-9
     other = datasketches.kll_doubles_sketch(k)
     other.update(np.array(values))
@@ -137,26 +139,26 @@ def test_a_kll_sketch_is_read_by_the_library_with_no_rank_off_by_more_than_one_k
 
 def test_few_values_of_a_kll_sketch_are_the_bytes_of_the_library():
     for count in (0, 1, 2, 150):
-        theirs = datasketches.kll_doubles_sketch(200)
+        library_sketch = datasketches.kll_doubles_sketch(200)
         values = [float(count - at) for at in range(count)]
         for value in values:
-            theirs.update(value)
-        ours = sketched(agg.kll_sketch("v"), pa.array([None, *sorted(values)], pa.float64()))
+            library_sketch.update(value)
+        own_bytes = sketched(agg.kll_sketch("v"), pa.array([None, *sorted(values)], pa.float64()))
         items = 32 if count > 1 else 8
-        assert ours[:items] == theirs.serialize()[:items]
-        assert sorted(ours[items:]) == sorted(theirs.serialize()[items:])
+        assert own_bytes[:items] == library_sketch.serialize()[:items]
+        assert sorted(own_bytes[items:]) == sorted(library_sketch.serialize()[items:])
 
 
 @pytest.mark.parametrize("share", [0, 0.1, 0.5, 0.99, 1])
 def test_a_quantile_is_exact_for_few_values_and_rounded_for_many(share, seed):
     for count in (1, 7, MAX_DISTINCT, 20 * MAX_DISTINCT):
         values = skewed(count, seed)
-        found = sketched(agg.approx_quantile("v", share), pa.array([*values, None]))
+        quantile = sketched(agg.approx_quantile("v", share), pa.array([*values, None]))
         exact = sorted(values)[max(math.ceil(share * count), 1) - 1]
         octaves = len({math.frexp(value)[1] * math.copysign(1, value) for value in values})
         # half of what the dropped bits stand for: less than one in MAX_DISTINCT for each power of two
         # (and sign) that occurs
-        assert found == (
+        assert quantile == (
             exact if count <= MAX_DISTINCT or share in (0, 1) else pytest.approx(exact, rel=octaves / MAX_DISTINCT)
         )
 
@@ -183,17 +185,17 @@ def test_a_kll_sketch_takes_space_for_the_items_that_it_has_and_not_for_those_th
 def test_values_far_from_zero_and_close_together_keep_the_digits_that_tell_them_apart(seed):
     rng = random.Random(seed)
     times = [1_700_000_000_000.0 + rng.randrange(3_600_000) for _ in range(50_000)]
-    found = sketched(agg.approx_quantile("v", 0.9), pa.array(times), 7)
-    assert found == pytest.approx(sorted(times)[45_000], abs=3_600_000 / MAX_DISTINCT * 2)
+    quantile = sketched(agg.approx_quantile("v", 0.9), pa.array(times), 7)
+    assert quantile == pytest.approx(sorted(times)[45_000], abs=3_600_000 / MAX_DISTINCT * 2)
 
 
-CUT: dict[str, Callable[[], agg.AggregateSpec]] = {
+SKETCHES: dict[str, Callable[[], agg.AggregateSpec]] = {
     "hll": lambda: agg.hll_sketch("v", 8), "theta": lambda: agg.theta_sketch("v", 6),
     "kll": lambda: agg.kll_sketch("v", 20), "quantile": lambda: agg.approx_quantile("v", 0.7),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CUT)
+@pytest.mark.parametrize("name", SKETCHES)
 def test_no_cut_and_no_order_changes_a_byte(name, seed):
     rng = random.Random(seed)
     for values in (
@@ -201,10 +203,10 @@ def test_no_cut_and_no_order_changes_a_byte(name, seed):
         [rng.choice([1e300, -1e300, 1e-300, math.inf, -math.inf, math.nan]) * rng.random() for _ in range(5_000)],
         [2.0 ** rng.randrange(-1_070, 1_020) * rng.choice([-1, 1]) * rng.uniform(1, 2) for _ in range(9_000)],
     ):
-        whole = sketched(CUT[name](), pa.array(values))
+        whole = sketched(SKETCHES[name](), pa.array(values))
         for parts in (2, 30, 400):
             rng.shuffle(values)
-            assert sketched(CUT[name](), pa.array(values), parts, seed) == whole
+            assert sketched(SKETCHES[name](), pa.array(values), parts, seed) == whole
 
 
 def test_without_values_sketches_are_empty_and_a_quantile_is_null():

@@ -47,12 +47,12 @@ def plans(draw):
     return plan_of(window, late=LatePolicy.EMIT, late_rule=rule, **how)
 
 
-def shown(plan, operator, tasks, watermark_ms, now_ms) -> list[dict]:
+def result_rows_of(plan, operator, tasks, watermark_ms, now_ms) -> list[dict]:
     """What a batch shows."""
     partials = [combine_rows(plan, table(rows)) for rows in tasks if rows]
-    made = [operator.take(pa.concat_tables(partials), now_ms)] if partials else []
-    made += [operator.clock(now_ms), operator.advance(watermark_ms)]
-    return [row for one in made for row in rows_of(one)]
+    outputs = [operator.take(pa.concat_tables(partials), now_ms)] if partials else []
+    outputs += [operator.clock(now_ms), operator.advance(watermark_ms)]
+    return [row for one in outputs for row in rows_of(one)]
 
 
 def with_parts(fan_out, is_whole):
@@ -66,7 +66,7 @@ def with_parts(fan_out, is_whole):
 @settings(max_examples=times(8), deadline=None)
 @given(plans(), batches)
 def test_neither_cut_nor_compaction_nor_restart_nor_a_lost_batch_can_be_seen(plan, steps):
-    wanted_of, made_of, blobs = DrivenOperator(plan), DrivenOperator(plan), {}
+    reference, operator, blobs = DrivenOperator(plan), DrivenOperator(plan), {}
     watermark_ms = now_ms = number = late_rows = 0
     for step, (ahead, rise_ms, clock_ms, tasks, fan_out, is_whole, is_lost, restarts) in enumerate(steps):
         rows = []
@@ -74,19 +74,19 @@ def test_neither_cut_nor_compaction_nor_restart_nor_a_lost_batch_can_be_seen(pla
             rows.append(Event(key, watermark_ms + ahead_ms, n or None, n / 3, "pqr"[n % 3], number))
             number += 1
         watermark_ms, now_ms = watermark_ms + rise_ms, now_ms + clock_ms
-        wanted = shown(plan, wanted_of, [rows], watermark_ms, now_ms)
+        expected_rows = result_rows_of(plan, reference, [rows], watermark_ms, now_ms)
         limits = with_parts(fan_out, is_whole)
-        cut = [rows[task::tasks] for task in range(tasks)]
+        task_rows = [rows[task::tasks] for task in range(tasks)]
         if plan.late_rule is LateRule.EVENT:  # what a task brought of a session is judged together
-            cut = [rows]
+            task_rows = [rows]
         if is_lost:  # its state is never written, and it comes again
-            lost = DrivenOperator(plan, blobs, limits)
-            assert shown(plan, lost, cut, watermark_ms, now_ms) == wanted, step
-            lost.changed()
-            made_of, late_rows = DrivenOperator(plan, blobs, limits), late_rows + made_of.late_rows
-        assert shown(plan, made_of, cut, watermark_ms, now_ms) == wanted, step
-        blobs = made_of.snapshot()
+            lost_operator = DrivenOperator(plan, blobs, limits)
+            assert result_rows_of(plan, lost_operator, task_rows, watermark_ms, now_ms) == expected_rows, step
+            lost_operator.changed()
+            operator, late_rows = DrivenOperator(plan, blobs, limits), late_rows + operator.late_rows
+        assert result_rows_of(plan, operator, task_rows, watermark_ms, now_ms) == expected_rows, step
+        blobs = operator.snapshot()
         if restarts:
-            made_of, late_rows = DrivenOperator(plan, blobs, limits), late_rows + made_of.late_rows
-    assert rows_of(made_of.complete()) == rows_of(wanted_of.complete())
-    assert late_rows + made_of.late_rows == wanted_of.late_rows
+            operator, late_rows = DrivenOperator(plan, blobs, limits), late_rows + operator.late_rows
+    assert rows_of(operator.complete()) == rows_of(reference.complete())
+    assert late_rows + operator.late_rows == reference.late_rows

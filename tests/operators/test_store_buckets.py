@@ -19,10 +19,20 @@ from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow
 from keyedwm.operators.panes import Early
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT
-from tests.operators.stored import IN_ORDER, SCHEMA, Restarted, cut, once_each, plan_of, random_messages, shown, table
+from tests.operators.stored import (
+    IN_ORDER,
+    SCHEMA,
+    Restarted,
+    once_each,
+    pane_tuple,
+    plan_of,
+    random_messages,
+    split_steps,
+    table,
+)
 from tests.spark.test_bucket_batch import Pipeline, told
 
-STAGED = pa.schema([*SCHEMA, (CONTROL_TEXT, pa.string())])
+EXCHANGE_SCHEMA = pa.schema([*SCHEMA, (CONTROL_TEXT, pa.string())])
 WINDOWS = (HoppingWindow(10, 10), HoppingWindow(10, 3), HoppingWindow(4, 10, 1), SlidingWindow(12, 4, 1))
 
 
@@ -44,17 +54,17 @@ class Buckets:
         return [one for panes, _ in parts for one in panes], [one for _, back in parts for one in back]
 
     def _batch(self, messages: list, watermark_ms: int | None) -> tuple[list, list]:
-        given: list[list] = [[] for _ in range(self._tasks)]
+        task_messages: list[list] = [[] for _ in range(self._tasks)]
         for one in messages:
-            self._chance.choice(given).append(one)
+            self._chance.choice(task_messages).append(one)
         marks = [] if watermark_ms is None else [(ControlKind.WATERMARK, {"key": 0, "watermark_ms": watermark_ms})]
         marks.append((ControlKind.BARRIER, {"snapshot": self._snapshot, "channels": 1}))
         self._snapshot += 1
-        control = [{CONTROL_TEXT: told(kind, "t-0", **words)} for kind, words in marks]
-        tasks = [table(rows).append_column(CONTROL_TEXT, pa.nulls(len(rows), pa.string())) for rows in given]
-        made = self._pipeline.batch([*tasks, pa.Table.from_pylist(control, schema=STAGED)])
-        rows = [row for row in made if row["control"] is None]
-        panes = [shown(row) for row in rows if row.get(REJECTED) is None]
+        control = [{CONTROL_TEXT: told(kind, "t-0", **settings)} for kind, settings in marks]
+        tasks = [table(rows).append_column(CONTROL_TEXT, pa.nulls(len(rows), pa.string())) for rows in task_messages]
+        output_rows = self._pipeline.batch([*tasks, pa.Table.from_pylist(control, schema=EXCHANGE_SCHEMA)])
+        rows = [row for row in output_rows if row["control"] is None]
+        panes = [pane_tuple(row) for row in rows if row.get(REJECTED) is None]
         back = [row[REJECTED] for row in rows if row.get(REJECTED) is not None]
         assert all(row["event_time"] is None and row["window"] is None for row in rows if row.get(REJECTED) is not None)
         return panes, [(tuple(row.values())[:-1], row["reason"]) for row in back]
@@ -66,48 +76,48 @@ class Buckets:
 
     def counts(self) -> Counter:
         """What became of all messages, over the buckets."""
-        found: Counter = Counter()
+        totals: Counter = Counter()
         for _, store in self._pipeline.state.values():
             if "note" in store.blobs:
                 note = json.loads(store.get("note"))
                 for counts in note["accounts"]:
-                    found.update(counts)
-        return found
+                    totals.update(counts)
+        return totals
 
     def run(self, steps: list[tuple]) -> tuple[list, list]:
         """Messages and the watermark behind them are one batch."""
         panes, back, at = [], [], 0
         while at < len(steps):
-            name, given = steps[at]
+            name, argument = steps[at]
             watermark = steps[at + 1][1] if at + 1 < len(steps) and steps[at + 1][0] == "watermark" else None
-            made, rejected = self.batch(given if name == "add_message" else [], watermark)
-            panes, back, at = panes + made, back + rejected, at + 1 + (watermark is not None)
+            new_panes, rejected = self.batch(argument if name == "add_message" else [], watermark)
+            panes, back, at = panes + new_panes, back + rejected, at + 1 + (watermark is not None)
         return panes, back
 
 
-def staged(window, late=LatePolicy.EMIT, **settings) -> BucketStore:
+def bucket_store(window, late=LatePolicy.EMIT, **settings) -> BucketStore:
     return BucketStore(plan=plan_of(window, **settings), late=late)
 
 
 def joined(steps: list[tuple]) -> list[tuple]:
     """The same steps, messages that no watermark parts in one step."""
-    made: list[tuple] = []
-    for name, given in steps:
-        if name == "add_message" and made and made[-1][0] == "add_message":
-            made[-1] = name, made[-1][1] + given
+    joined_steps: list[tuple] = []
+    for name, argument in steps:
+        if name == "add_message" and joined_steps and joined_steps[-1][0] == "add_message":
+            joined_steps[-1] = name, joined_steps[-1][1] + argument
         else:
-            made.append((name, given))
-    return made
+            joined_steps.append((name, argument))
+    return joined_steps
 
 
 def rising(steps: list[tuple]) -> list[tuple]:
     """Without watermarks that do not increase."""
-    highest, made = -(10**9), []
-    for name, given in steps:
-        if name == "add_message" or given > highest:
-            made.append((name, given))
-            highest = given if name == "watermark" else highest
-    return made
+    highest, rising_steps = -(10**9), []
+    for name, argument in steps:
+        if name == "add_message" or argument > highest:
+            rising_steps.append((name, argument))
+            highest = argument if name == "watermark" else highest
+    return rising_steps
 
 
 @pytest.mark.parametrize("buckets", [1, 3])
@@ -116,15 +126,15 @@ def test_panes_and_messages_given_back_are_those_of_the_standalone_operator(wind
     early = Early(rows=2)
     settings = {"retention": Retention(time_ms=15), "early": early}
     messages = random_messages(f"{seed} {window}", 80)
-    steps = rising(cut(f"{seed} {window}", messages, watermarks=True))
-    alone = Restarted(plan_of(window, **settings))
-    for name, given in steps:
-        alone.step(name, table(given) if name == "add_message" else given, flush=False)
-    alone.step("watermark", -(10**9))
-    many = Buckets(staged(window, **settings), buckets, tasks=2, seed=seed)
+    steps = rising(split_steps(f"{seed} {window}", messages, watermarks=True))
+    one_operator = Restarted(plan_of(window, **settings))
+    for name, argument in steps:
+        one_operator.step(name, table(argument) if name == "add_message" else argument, flush=False)
+    one_operator.step("watermark", -(10**9))
+    many = Buckets(bucket_store(window, **settings), buckets, tasks=2, seed=seed)
     panes, back = many.run(steps)
-    assert Counter(panes) == Counter(alone.made)
-    assert Counter(map(str, back)) == Counter(str((tuple(one), reason)) for one, reason in alone.rejected)
+    assert Counter(panes) == Counter(one_operator.results)
+    assert Counter(map(str, back)) == Counter(str((tuple(one), reason)) for one, reason in one_operator.rejected)
     assert len(panes) > 10
     assert len(back) > 3
     counts = many.counts()
@@ -134,32 +144,34 @@ def test_panes_and_messages_given_back_are_those_of_the_standalone_operator(wind
 
 @pytest.mark.parametrize("full", CompletedBy, ids=lambda full: full.value)
 def test_however_the_input_is_cut_the_last_pane_of_a_window_and_what_is_given_back_are_the_same(full, seed):
-    plan = staged(HoppingWindow(10, 3), retention=Retention(time_ms=15), full=full)
-    steps = rising(cut(f"{seed} law", random_messages(f"{seed} law", 80), watermarks=True))
+    plan = bucket_store(HoppingWindow(10, 3), retention=Retention(time_ms=15), full=full)
+    steps = rising(split_steps(f"{seed} law", random_messages(f"{seed} law", 80), watermarks=True))
 
-    def last_words(given: list[tuple], buckets: int) -> tuple[dict, Counter]:
-        panes, back = Buckets(plan, buckets, tasks=3 if full is CompletedBy.WATERMARK else 1, seed=seed).run(given)
+    def last_words(input_steps: list[tuple], buckets: int) -> tuple[dict, Counter]:
+        panes, back = Buckets(plan, buckets, tasks=3 if full is CompletedBy.WATERMARK else 1, seed=seed).run(
+            input_steps
+        )
         return {(start, end, key): inside for start, end, key, inside, *_ in panes}, Counter(map(str, back))
 
-    wanted = last_words(steps, 1)
-    assert last_words(joined(steps), 1) == wanted
+    expected_outcome = last_words(steps, 1)
+    assert last_words(joined(steps), 1) == expected_outcome
     if full is CompletedBy.WATERMARK:
-        assert last_words(joined(steps), 4) == wanted
-    assert len(wanted[0]) > 10
+        assert last_words(joined(steps), 4) == expected_outcome
+    assert len(expected_outcome[0]) > 10
 
 
 def test_a_batch_that_comes_again_is_known_as_a_replay():
-    buckets = Buckets(staged(tumbling(10)), 2)
+    buckets = Buckets(bucket_store(tumbling(10)), 2)
     messages = [one for one in random_messages("again", 30) if one.time is not None]
     buckets.batch(messages)
     panes, back = buckets.batch(messages, 10**6)
-    once, _ = Buckets(staged(tumbling(10)), 2).run([("add_message", messages), ("watermark", 10**6)])
+    once, _ = Buckets(bucket_store(tumbling(10)), 2).run([("add_message", messages), ("watermark", 10**6)])
     assert (Counter(panes), back) == (Counter(once), [])
     assert buckets.counts()["replayed"] >= len(messages)
 
 
 def test_late_rows_of_a_batch_are_counted_once_and_without_emit_none_comes_back():
-    buckets = Buckets(staged(tumbling(10), late=LatePolicy.DROP, retention=Retention(time_ms=10)), 1)
+    buckets = Buckets(bucket_store(tumbling(10), late=LatePolicy.DROP, retention=Retention(time_ms=10)), 1)
     buckets.batch(random_messages("late", 5), 10**6)
     old = [("x", 1, 5, "late", 0, offset) for offset in range(3)]
     for number, rows in enumerate((old[:2], old[2:], [])):
@@ -170,14 +182,14 @@ def test_late_rows_of_a_batch_are_counted_once_and_without_emit_none_comes_back(
 
 
 def test_with_late_fail_a_message_outside_the_retention_ends_the_query_in_one_sentence():
-    buckets = Buckets(staged(tumbling(10), late=LatePolicy.FAIL, retention=Retention(time_ms=10)), 1)
+    buckets = Buckets(bucket_store(tumbling(10), late=LatePolicy.FAIL, retention=Retention(time_ms=10)), 1)
     buckets.batch([("x", 1, None, "t", 0, 0)], 1_000)
     with pytest.raises(InputError, match="1 messages came when all their windows were gone: allow a longer"):
         buckets.batch([("x", 1, 5, "t", 0, 1)])
 
 
 def test_the_results_of_a_store_without_retention_by_time_keep_the_watermark_of_what_was_dropped():
-    buckets = Buckets(staged(tumbling(10), retention=Retention(max_windows=1)), 1)
+    buckets = Buckets(bucket_store(tumbling(10), retention=Retention(max_windows=1)), 1)
     pipeline = buckets._pipeline
     rows = [("x", 1, time, "t", 0, offset) for offset, time in enumerate((1, 11, 21))]
     buckets.batch(rows[:1], 5)
@@ -188,6 +200,6 @@ def test_the_results_of_a_store_without_retention_by_time_keep_the_watermark_of_
 
 def test_a_result_column_cannot_be_called_as_that_of_rejected_messages():
     with pytest.raises(OptionError, match="a result column cannot be called 'rejected'"):
-        staged(tumbling(10), aggregates=((REJECTED, median("n")),))
-    assert staged(tumbling(10), late=LatePolicy.DROP, aggregates=((REJECTED, median("n")),)).result_schema
+        bucket_store(tumbling(10), aggregates=((REJECTED, median("n")),))
+    assert bucket_store(tumbling(10), late=LatePolicy.DROP, aggregates=((REJECTED, median("n")),)).result_schema
     assert IN_ORDER

@@ -38,8 +38,8 @@ def test_limits_of_size_take_from_the_partition_that_holds_most():
     operator.add_message(messages(1, 2, partition=0))
     operator.add_message(messages(*range(10), partition=1))
     operator.flush()
-    held = operator.get_windows(0, 10).select(["partition", "first_offset"]).to_pylist()
-    assert [tuple(row.values()) for row in held] == [(0, 0), (1, 6), (1, 8)]
+    held_windows = operator.get_windows(0, 10).select(["partition", "first_offset"]).to_pylist()
+    assert [tuple(row.values()) for row in held_windows] == [(0, 0), (1, 6), (1, 8)]
     assert operator.counts.dropped_messages == 6
 
 
@@ -61,22 +61,22 @@ WRONG_FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("words", WRONG_FUNCTIONS)
-def test_a_function_that_raises_or_returns_another_type_is_one_sentence(words):
-    operator = WindowOperator(plan_of(tumbling(10), [("told", window_function(*WRONG_FUNCTIONS[words]))]))
+@pytest.mark.parametrize("sentence", WRONG_FUNCTIONS)
+def test_a_function_that_raises_or_returns_another_type_is_one_sentence(sentence):
+    operator = WindowOperator(plan_of(tumbling(10), [("told", window_function(*WRONG_FUNCTIONS[sentence]))]))
     operator.add_message(messages(1))
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as error:
         operator.watermark(10)
-    assert f"the window_function {words}" in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert f"the window_function {sentence}" in str(error.value)
+    assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("given", [3.0, np.float64(3), 3, None])
-def test_a_whole_number_may_come_as_a_float(given):
-    operator = WindowOperator(plan_of(tumbling(10), [("told", window_function(lambda _: given, pa.int64()))]))
+@pytest.mark.parametrize("number", [3.0, np.float64(3), 3, None])
+def test_a_whole_number_may_come_as_a_float(number):
+    operator = WindowOperator(plan_of(tumbling(10), [("told", window_function(lambda _: number, pa.int64()))]))
     operator.add_message(messages(1))
     operator.watermark(10)
-    assert operator.flush()["told"].to_pylist() == [given]
+    assert operator.flush()["told"].to_pylist() == [number]
 
 
 @pytest.mark.parametrize("function", ["len", None, 3])
@@ -89,12 +89,12 @@ def test_what_is_no_function_is_refused_before_a_row_is_read(function):
 def test_what_a_call_left_that_failed_halfway_is_never_written(call):
     broken = [True]
 
-    def told(rows: pa.Table) -> int:
+    def count_rows(rows: pa.Table) -> int:
         if broken[0] and rows["event_time"][0].as_py() >= 10:
             raise ValueError("no answer")
         return rows.num_rows
 
-    plan = plan_of(tumbling(10), [("told", window_function(told, pa.int64()))],
+    plan = plan_of(tumbling(10), [("told", window_function(count_rows, pa.int64()))],
                    full=CompletedBy.MESSAGE if call == "add_message" else CompletedBy.WATERMARK)  # fmt: skip
     store = MemoryStore()
     operator = WindowOperator(plan, store)

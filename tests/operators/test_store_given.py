@@ -20,7 +20,7 @@ from keyedwm.operators.panes import Early
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowJoin, WindowOperator
 from tests.operators.session_joins import join_plan
-from tests.operators.stored import KEEP_ALL, SCHEMA, Message, Restarted, plan_of, shown, table
+from tests.operators.stored import KEEP_ALL, SCHEMA, Message, Restarted, pane_tuple, plan_of, table
 
 ONE = table([Message("x", 1, 1, "t", 0, 0)])
 
@@ -52,29 +52,29 @@ def join() -> WindowJoin:
     return WindowJoin(WindowJoinPlan(window=tumbling(10), retention=KEEP_ALL, **sides))
 
 
-@pytest.mark.parametrize(("given", "why"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("wrong_table", "why"), WRONG.values(), ids=WRONG)
 @pytest.mark.parametrize("window", [tumbling(10), tumbling_rows(2), tumbling_key_rows(2)], ids=str)
-def test_a_table_that_does_not_fit_is_refused_in_one_sentence_and_the_operator_goes_on(window, given, why):
+def test_a_table_that_does_not_fit_is_refused_in_one_sentence_and_the_operator_goes_on(window, wrong_table, why):
     operator = WindowOperator(plan_of(window))
     with pytest.raises(InputError, match=why):
-        operator.add_message(given)
+        operator.add_message(wrong_table)
     assert (operator.counts.given, operator.next_offsets()) == (0, {})
     operator.add_message(ONE)
     assert (operator.counts.given, operator.next_offsets()) == (1, {("t", 0): 1})
 
 
-@pytest.mark.parametrize(("given", "why"), WRONG.values(), ids=WRONG)
-def test_so_is_one_for_a_side_of_a_join(given, why):
+@pytest.mark.parametrize(("wrong_table", "why"), WRONG.values(), ids=WRONG)
+def test_so_is_one_for_a_side_of_a_join(wrong_table, why):
     operator = join()
     with pytest.raises(InputError, match=why):
-        operator.add_message("left", given)
+        operator.add_message("left", wrong_table)
     assert (operator.counts("left").given, operator.next_offsets("left")) == (0, {})
 
 
 @pytest.mark.parametrize("wrong", [None, 1.5, "2020", 2**70])
 def test_a_time_that_is_no_whole_number_is_refused_in_one_sentence(wrong):
-    alone, two = WindowOperator(plan_of(tumbling(10))), join()
-    calls = [lambda: alone.watermark(wrong), lambda: alone.timeout(wrong), lambda: two.watermark("left", wrong)]
+    operator, two = WindowOperator(plan_of(tumbling(10))), join()
+    calls = [lambda: operator.watermark(wrong), lambda: operator.timeout(wrong), lambda: two.watermark("left", wrong)]
     for call in [*calls, lambda: two.timeout(wrong)]:
         with pytest.raises(
             InputError, match=r"(a watermark|now_ms) is .*: a (whole number of ms|number of 64 bits) is"
@@ -101,38 +101,38 @@ def test_windows_of_rows_of_a_store_that_was_lost_are_the_same_whatever_offsets_
     plan = plan_of(window, full=full, retention=Retention(max_windows=2))
     messages = [Message("x", 1, 0, "t", 0, at) for at in range(100) if at < 10 or at % 10 > 2]
 
-    def panes(given: list[Message]) -> tuple[WindowOperator, list]:
-        played = Restarted(plan, always=False)
-        for one in given:
-            played.step("add_message", table([one]))
-        return played.operator, played.made
+    def panes(input_messages: list[Message]) -> tuple[WindowOperator, list]:
+        player = Restarted(plan, always=False)
+        for one in input_messages:
+            player.step("add_message", table([one]))
+        return player.operator, player.results
 
-    before, said = panes([one for one in messages if one.offset < 57])
+    before, panes_before = panes([one for one in messages if one.offset < 57])
     oldest = before.oldest_offsets()["t", 0]
     _, again = panes([one for one in messages if one.offset >= oldest])
-    _, wanted = panes(messages)
-    assert len(wanted) > len(said) >= 5
-    assert again == wanted
+    _, expected_panes = panes(messages)
+    assert len(expected_panes) > len(panes_before) >= 5
+    assert again == expected_panes
 
 
 @pytest.mark.parametrize("full", CompletedBy, ids=lambda full: full.value)
 def test_a_new_store_that_is_told_the_watermark_first_says_nothing_of_windows_that_were_gone(full):
     plan = plan_of(tumbling(10), full=full, retention=Retention(time_ms=10))
     log = [Message("x", 1, time, "t", 0, at) for at, time in enumerate([1, 2, 12, 3, 25])]
-    lost = WindowOperator(plan)
-    lost.add_message(table(log))
-    lost.watermark(21)
-    assert lost.oldest_offsets() == {("t", 0): 2}
+    lost_operator = WindowOperator(plan)
+    lost_operator.add_message(table(log))
+    lost_operator.watermark(21)
+    assert lost_operator.oldest_offsets() == {("t", 0): 2}
     again = WindowOperator(plan)
     again.watermark(21)
     again.add_message(table(log[2:]))
-    assert [shown(row)[:4] for row in again.flush().to_pylist()] == [(10, 20, "x", "t0:2")]
-    assert again.get_messages(0, 99) == lost.get_messages(0, 99)
+    assert [pane_tuple(row)[:4] for row in again.flush().to_pylist()] == [(10, 20, "x", "t0:2")]
+    assert again.get_messages(0, 99) == lost_operator.get_messages(0, 99)
 
 
 def of_one_record(*numbers: float) -> pa.Table:
-    made = table([Message("x", 1, 1, "t", 0, 7) for _ in numbers])
-    return made.set_column(1, "n", pa.array(numbers, pa.float64()))
+    messages = table([Message("x", 1, 1, "t", 0, 7) for _ in numbers])
+    return messages.set_column(1, "n", pa.array(numbers, pa.float64()))
 
 
 @pytest.mark.parametrize("window", [tumbling(10), tumbling_rows(2), tumbling_key_rows(2)], ids=str)
@@ -179,5 +179,5 @@ def test_messages_of_a_key_that_is_nan_or_null_are_found():
     keys = [np.nan, -0.0, None, np.nan]
     messages = table([Message(None, 1, 1, "t", 0, at) for at in range(4)])
     operator.add_message(messages.set_column(0, "k", pa.array(keys, pa.float64(), from_pandas=False)))
-    found = [operator.get_messages(0, 9, key={"k": key})["offset"].to_pylist() for key in (np.nan, 0.0, None, 5.0)]
-    assert found == [[0, 3], [1], [2], []]
+    offsets = [operator.get_messages(0, 9, key={"k": key})["offset"].to_pylist() for key in (np.nan, 0.0, None, 5.0)]
+    assert offsets == [[0, 3], [1], [2], []]

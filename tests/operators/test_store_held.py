@@ -27,18 +27,18 @@ from keyedwm.operators.state.store import MemoryStore
 from keyedwm.savepoint_files import OperatorState
 from keyedwm.spark.inspect.list_state import together
 from keyedwm.windows import WindowOperator
-from tests.operators.stored import cut, plan_of, random_messages, table
+from tests.operators.stored import plan_of, random_messages, split_steps, table
 
 WINDOWS = (HoppingWindow(10, 10), HoppingWindow(10, 3), HoppingWindow(4, 10, 1))
 ROWS = (RowWindow(4, 4), RowWindow(5, 3), RowWindow(2, 5))
 
 
-def played(plan, steps, mine) -> tuple[WindowOperator, MemoryStore]:
+def play_steps(plan, steps, is_kept) -> tuple[WindowOperator, MemoryStore]:
     store = MemoryStore()
     operator = WindowOperator(plan, store)
-    for name, given in steps:
-        taken = table([one for one in given if mine(one)]) if name == "add_message" else given
-        getattr(operator, name)(taken)
+    for name, argument in steps:
+        kept_argument = table([one for one in argument if is_kept(one)]) if name == "add_message" else argument
+        getattr(operator, name)(kept_argument)
         operator.flush()
     return operator, store
 
@@ -52,34 +52,34 @@ def kept_for(window) -> Retention:
     return Retention(max_windows=4) if isinstance(window, RowWindow) else Retention(time_ms=60)
 
 
-def opened(plan, store) -> Listed:
+def store_listing(plan, store) -> Listed:
     """The store as somebody opens it who has its description and its blobs."""
     return listed_store(json.loads(json.dumps(BucketStore(plan=plan).description())), store)
 
 
-def rows_of(found: pa.Table) -> list[tuple]:
-    return [tuple(row.values()) for row in found.to_pylist()]
+def rows_of(listing: pa.Table) -> list[tuple]:
+    return [tuple(row.values()) for row in listing.to_pylist()]
 
 
 @pytest.mark.parametrize("by_key", [False, True])
 @pytest.mark.parametrize("window", [*WINDOWS, *ROWS], ids=str)
 def test_the_windows_and_messages_of_two_buckets_are_those_of_one_store_that_holds_all(window, by_key, seed):
     plan = plan_of(window, retention=kept_for(window))
-    steps = cut(f"{seed} {window}", random_messages(f"{seed} {window}", 80), watermarks=True)
+    steps = split_steps(f"{seed} {window}", random_messages(f"{seed} {window}", 80), watermarks=True)
     halves = [
-        opened(plan, played(plan, steps, lambda one, half=half: (in_first_half(one, window)) is half)[1])
+        store_listing(plan, play_steps(plan, steps, lambda one, half=half: (in_first_half(one, window)) is half)[1])
         for half in (True, False)
     ]
-    operator, store = played(plan, steps, lambda _: True)
-    found = rows_of(together([half.windows(by_key=by_key) for half in halves]))
-    wanted = rows_of(operator.get_windows(-(10**6), 10**6, by_key=by_key))
-    assert sorted(found, key=str) == sorted(wanted, key=str)
-    assert found == sorted(found, key=lambda one: one[1 + by_key : 4 + by_key])
-    assert rows_of(opened(plan, store).windows(by_key=by_key)) == wanted
-    assert len(found) > 2
-    held = [row for half in halves for row in rows_of(half.messages())]
-    assert sorted(held, key=str) == sorted(rows_of(operator.get_messages(-(10**6), 10**6)), key=str)
-    assert opened(plan, store).oldest_offsets() == {
+    operator, store = play_steps(plan, steps, lambda _: True)
+    actual_windows = rows_of(together([half.windows(by_key=by_key) for half in halves]))
+    expected_windows = rows_of(operator.get_windows(-(10**6), 10**6, by_key=by_key))
+    assert sorted(actual_windows, key=str) == sorted(expected_windows, key=str)
+    assert actual_windows == sorted(actual_windows, key=lambda one: one[1 + by_key : 4 + by_key])
+    assert rows_of(store_listing(plan, store).windows(by_key=by_key)) == expected_windows
+    assert len(actual_windows) > 2
+    actual_messages = [row for half in halves for row in rows_of(half.messages())]
+    assert sorted(actual_messages, key=str) == sorted(rows_of(operator.get_messages(-(10**6), 10**6)), key=str)
+    assert store_listing(plan, store).oldest_offsets() == {
         channel: offset
         for channel, offset in operator.oldest_offsets().items()
         if offset < operator.next_offsets()[channel]
@@ -88,44 +88,44 @@ def test_the_windows_and_messages_of_two_buckets_are_those_of_one_store_that_hol
 
 def test_functions_of_a_user_need_not_be_there_to_list_what_is_held():
     plan = plan_of(WINDOWS[0], aggregates=(("n", window_function(lambda rows: rows.num_rows, pa.int64())),))
-    operator, store = played(plan, [("add_message", random_messages(1, 8))], lambda _: True)
-    listed = pickle.loads(pickle.dumps(plan_from(describe(plan))))  # noqa: S301 (pickled here)
-    assert describe(listed) == describe(plan)
-    assert rows_of(opened(plan, store).windows(by_key=False)) == rows_of(operator.get_windows(-(10**6), 10**6))
+    operator, store = play_steps(plan, [("add_message", random_messages(1, 8))], lambda _: True)
+    read_plan = pickle.loads(pickle.dumps(plan_from(describe(plan))))  # noqa: S301 (pickled here)
+    assert describe(read_plan) == describe(plan)
+    assert rows_of(store_listing(plan, store).windows(by_key=False)) == rows_of(operator.get_windows(-(10**6), 10**6))
     with pytest.raises(OutOfTurnError, match="only lists stored messages computes nothing"):
-        listed.functions[0].of_nothing(1)
+        read_plan.functions[0].of_nothing(1)
 
 
 @pytest.mark.parametrize("window", [*WINDOWS, *ROWS], ids=str)
 def test_the_notes_alone_tell_how_many_windows_messages_and_bytes_are_held(window, seed):
     plan = plan_of(window, retention=kept_for(window))
-    steps = cut(f"{seed} {window}", random_messages(f"{seed} {window}", 80), watermarks=True)
-    operator, store = played(plan, steps, lambda _: True)
-    told, facts = BucketStore(plan=plan).description(), json.loads(store.get(MANIFEST))
-    found = summary(store.sizes, facts)
+    steps = split_steps(f"{seed} {window}", random_messages(f"{seed} {window}", 80), watermarks=True)
+    operator, store = play_steps(plan, steps, lambda _: True)
+    description, facts = BucketStore(plan=plan).description(), json.loads(store.get(MANIFEST))
+    store_summary = summary(store.sizes, facts)
     windows = operator.get_windows(-(10**6), 10**6)
     ends = {(row["end"], *((row["topic"], row["partition"]) if plan.is_rows else ())) for row in windows.to_pylist()}
-    assert found.frames == len(ends) > 0
-    assert found.rows == operator.get_messages(-(10**6), 10**6).num_rows
-    assert found.oldest_ms == (None if plan.is_rows else min(windows["start"].to_pylist()))
-    assert found.size_bytes == sum(store.sizes.values())
-    shown = Console(file=StringIO(), width=200)
+    assert store_summary.frames == len(ends) > 0
+    assert store_summary.rows == operator.get_messages(-(10**6), 10**6).num_rows
+    assert store_summary.oldest_ms == (None if plan.is_rows else min(windows["start"].to_pylist()))
+    assert store_summary.size_bytes == sum(store.sizes.values())
+    console = Console(file=StringIO(), width=200)
     state = OperatorState(
-        name="medians", axis=0, digest="d", description=told, manifests=[{"blobs": store.sizes}], states=[facts]
+        name="medians", axis=0, digest="d", description=description, manifests=[{"blobs": store.sizes}], states=[facts]
     )  # fmt: skip
-    shown.print(_table(state))
-    text = " ".join(shown.file.getvalue().replace("┃", " ").replace("│", " ").split())
+    console.print(_table(state))
+    text = " ".join(console.file.getvalue().replace("┃", " ").replace("│", " ").split())
     assert "bucket watermark windows messages bytes oldest" in text
-    assert f" {found.frames} {found.rows} {found.size_bytes} " in text
+    assert f" {store_summary.frames} {store_summary.rows} {store_summary.size_bytes} " in text
 
 
 @pytest.mark.parametrize("window", [HoppingWindow(10, 10), tumbling_key_rows(2), SessionWindow(5)], ids=str)
 def test_a_key_that_is_called_as_a_column_of_the_listing_has_another_name_there(window):
     plan = plan_of(window, retention=Retention(max_messages=9))
-    renamed = pa.schema([field.with_name("start" if field.name == "k" else field.name) for field in plan.schema])
-    operator = WindowOperator(replace(plan, schema=renamed, by=("start",)), MemoryStore())
-    operator.add_message(table(random_messages(1, 8)).rename_columns(renamed.names))
-    listed = operator.get_windows(-(10**6), 10**6, by_key=True)
-    assert listed.column_names[:5] == ["key_start", "start", "end", "topic", "partition"]
-    assert set(listed["key_start"].to_pylist()) <= {one.k for one in random_messages(1, 8)}
-    assert listed.num_rows > 0
+    renamed_schema = pa.schema([field.with_name("start" if field.name == "k" else field.name) for field in plan.schema])
+    operator = WindowOperator(replace(plan, schema=renamed_schema, by=("start",)), MemoryStore())
+    operator.add_message(table(random_messages(1, 8)).rename_columns(renamed_schema.names))
+    windows = operator.get_windows(-(10**6), 10**6, by_key=True)
+    assert windows.column_names[:5] == ["key_start", "start", "end", "topic", "partition"]
+    assert set(windows["key_start"].to_pylist()) <= {one.k for one in random_messages(1, 8)}
+    assert windows.num_rows > 0

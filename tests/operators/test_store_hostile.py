@@ -63,12 +63,12 @@ def test_windows_that_wait_cost_a_watermark_no_look_at_each(monkeypatch: pytest.
     looks = 0
     ends_of = Grid.ends_of
 
-    def counted(grid: Grid, start: int) -> range:
+    def count_ends(grid: Grid, start: int) -> range:
         nonlocal looks
         looks += 1
         return ends_of(grid, start)
 
-    monkeypatch.setattr(Grid, "ends_of", counted)
+    monkeypatch.setattr(Grid, "ends_of", count_ends)
     for time in range(50):
         operator.watermark(time)
     assert looks == 0
@@ -89,5 +89,5 @@ def test_the_ends_of_held_windows_are_those_of_their_slices(seed: int) -> None:
             chance.choice([HIGHEST, chance.randint(-250, 250)]),
         )
         assert axis.held_ends(above, by) == sorted(end for end in all_ends if above < end <= by)
-        left = sorted(end for end in all_ends if end > above)
-        assert axis.oldest_held(above) == (len(left), left[0] if left else HIGHEST)
+        open_ends = sorted(end for end in all_ends if end > above)
+        assert axis.oldest_held(above) == (len(open_ends), open_ends[0] if open_ends else HIGHEST)

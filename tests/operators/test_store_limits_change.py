@@ -36,48 +36,48 @@ NEW = (
     {"full": CompletedBy.MESSAGE, "late_rows": 2, "accumulating": False},
 )
 KINDS = (
-    *((window, said, BY_TIME + BY_SIZE) for window in GRIDS for said in LATE + NEW),
-    *((window, said, BY_TIME + BY_SIZE) for window in SESSIONS for said in LATE),
+    *((window, settings, BY_TIME + BY_SIZE) for window in GRIDS for settings in LATE + NEW),
+    *((window, settings, BY_TIME + BY_SIZE) for window in SESSIONS for settings in LATE),
     *((window, {}, BY_TIME) for window in DEMANDED),
 )
 JOINS = ({}, {"how": How.FULL}, {"keep": Keep.LAST}, {"early_every_ms": 20, "late_every_ms": 30})
 
 
-def played(build, plans: list, seed: str, inputs: int, checked) -> int:
+def play_batches(build, plans: list, seed: str, inputs: int, checked) -> int:
     """Play messages over restarts, each with a plan of its own; return how many rows came, none behind what was passed
     on. checked: is called with the operator after each step, and after each restart.
     """
     rng, store = random.Random(seed), MemoryStore()
     operator = build(plans[0], store)
-    now_ms, told, passed_on_ms, seen = 0, [0] * inputs, None, 0
+    now_ms, watermarks_ms, passed_on_ms, row_count = 0, [0] * inputs, None, 0
     for step in range(seeds.times(45)):
         now_ms += rng.randrange(30)
         move, number = rng.random(), rng.randrange(inputs)
         if move < 0.45:
-            times = [told[number] + rng.randrange(-35, 30) for _ in range(rng.randrange(1, 4))]
-            given = [
+            times = [watermarks_ms[number] + rng.randrange(-35, 30) for _ in range(rng.randrange(1, 4))]
+            messages = [
                 Message(rng.choice("xy"), rng.randrange(9), time, "t", 0, 3 * step + at)
                 for at, time in enumerate(times)
             ]
-            made = operator.on_rows(number, table(given), now_ms)
+            outputs = operator.on_rows(number, table(messages), now_ms)
         elif move < 0.55:
-            made = operator.on_timer(now_ms)
+            outputs = operator.on_timer(now_ms)
         elif move < 0.65:
-            made = operator.on_barrier(0)
+            outputs = operator.on_barrier(0)
         else:
-            told[number] += rng.randrange(rng.choice([1, 6, 60]))
-            made = operator.on_watermark(number, 0, told[number])
-        for output in list(made):
-            seen += len(output.event_ms)
+            watermarks_ms[number] += rng.randrange(rng.choice([1, 6, 60]))
+            outputs = operator.on_watermark(number, 0, watermarks_ms[number])
+        for output in list(outputs):
+            row_count += len(output.event_ms)
             assert passed_on_ms is None or not len(output.event_ms) or output.event_ms.min() >= passed_on_ms
-        if move >= 0.65 and (ms := operator.output_watermark_ms(min(told))) is not None:
+        if move >= 0.65 and (ms := operator.output_watermark_ms(min(watermarks_ms))) is not None:
             passed_on_ms = ms if passed_on_ms is None else max(passed_on_ms, ms)
         checked(operator)
         if rng.random() < 0.5:
             store.apply(operator.drain())
             operator = build(rng.choice(plans), store)
             checked(operator)
-    return seen
+    return row_count
 
 
 def adds_up(operator) -> None:
@@ -91,18 +91,18 @@ def sides_add_up(operator) -> None:
     all_counts = [one.counter.counts for one in operator.inputs]
     for counts in all_counts:
         assert counts.given == counts.taken + counts.rejected + counts.replayed
-    gone = sum(counts.expired + counts.dropped_messages for counts in all_counts)
-    assert sum(counts.taken for counts in all_counts) == operator.open_entries + gone
+    dropped_count = sum(counts.expired + counts.dropped_messages for counts in all_counts)
+    assert sum(counts.taken for counts in all_counts) == operator.open_entries + dropped_count
 
 
-@pytest.mark.parametrize(("window", "said", "limits"), KINDS, ids=str)
+@pytest.mark.parametrize(("window", "settings", "limits"), KINDS, ids=str)
 def test_a_store_whose_limits_change_loses_no_count_and_says_nothing_behind_what_it_passed_on(
-    window, said, limits, seed
+    window, settings, limits, seed
 ):
-    plan = plan_of(window, retention=limits[0], **said)
+    plan = plan_of(window, retention=limits[0], **settings)
     plans = [dataclasses.replace(plan, retention=retention) for retention in limits]
-    rows = played(message_operator, plans, f"limits {seed}", 1, adds_up)
-    assert rows or said.get("full") is CompletedBy.MESSAGE
+    rows = play_batches(message_operator, plans, f"limits {seed}", 1, adds_up)
+    assert rows or settings.get("full") is CompletedBy.MESSAGE
 
 
 @pytest.mark.parametrize(
@@ -113,4 +113,4 @@ def test_a_store_whose_limits_change_loses_no_count_and_says_nothing_behind_what
 def test_a_join_whose_retention_changes_says_nothing_behind_what_it_passed_on(window, join, seed):
     sides = {name: WindowJoinSide(name=name, schema=SCHEMA, on=("k",)) for name in ("left", "right")}
     plans = [WindowJoinPlan(window=window, retention=one, **sides, **join) for one in BY_TIME]
-    assert played(join_operator, plans, f"joins {seed}", 2, sides_add_up)
+    assert play_batches(join_operator, plans, f"joins {seed}", 2, sides_add_up)

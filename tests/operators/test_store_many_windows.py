@@ -22,11 +22,11 @@ PLANS = {
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_a_window_that_speaks_or_goes_looks_at_no_slices_but_its_own(plan, monkeypatch):
-    seen, unique = 0, np.unique
+    value_count, unique = 0, np.unique
 
     def counting(values, *arguments, **settings):
-        nonlocal seen
-        seen += len(values)
+        nonlocal value_count
+        value_count += len(values)
         return unique(values, *arguments, **settings)
 
     monkeypatch.setattr(np, "unique", counting)
@@ -34,4 +34,4 @@ def test_a_window_that_speaks_or_goes_looks_at_no_slices_but_its_own(plan, monke
     operator.add_message(table([Message("x", 1, 10 * number, "t", 0, number) for number in range(WINDOWS)]))
     operator.watermark(10 * WINDOWS)
     assert operator.flush().num_rows >= WINDOWS - 1
-    assert seen < 100 * WINDOWS
+    assert value_count < 100 * WINDOWS

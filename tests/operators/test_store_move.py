@@ -18,7 +18,7 @@ from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from keyedwm.spark.hosting.rescale_state import RescaledState
 from tests.operators.moving import pieces
 from tests.operators.stored import KEEP_ALL, random_messages
-from tests.operators.test_store_buckets import Buckets, staged
+from tests.operators.test_store_buckets import Buckets, bucket_store
 
 BUCKETS = 3
 WINDOWS = (HoppingWindow(10, 3), SessionWindow(8), tumbling_rows(7), KeyRowWindow(4, 2))
@@ -38,9 +38,9 @@ def move(old: Buckets, plan: BucketStore) -> Buckets:
     new = Buckets(plan, BUCKETS)
     layout = BucketLayout("new", tuple(old.state), ((0,),))
     begin = RescaledState(rescale=rescale_of(old, plan), name="old", manifests=(), follows={})
-    cut = pieces(begin, layout, [store.blobs for _, store in old.state.values()])
+    state_pieces = pieces(begin, layout, [store.blobs for _, store in old.state.values()])
     for number, (bucket, (manifest, _)) in enumerate(old.state.items()):
-        own = [piece for piece in cut if piece.bucket == bucket]
+        own = [piece for piece in state_pieces if piece.bucket == bucket]
         blobs = {piece.name: piece.blob for piece in own}
         new.state[bucket] = manifest, MemoryStore(blobs | {MANIFEST: begin.manifest_with(None, own, number)})
     new._snapshot = old._snapshot
@@ -49,26 +49,28 @@ def move(old: Buckets, plan: BucketStore) -> Buckets:
 
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_a_store_that_moved_to_as_many_buckets_continues_as_one_that_stayed(window, seed):
-    plan, messages = staged(window), random_messages(seed, 120)
-    stayed, moving = Buckets(plan, BUCKETS), Buckets(plan, BUCKETS)
+    plan, messages = bucket_store(window), random_messages(seed, 120)
+    stayed, moving_buckets = Buckets(plan, BUCKETS), Buckets(plan, BUCKETS)
     for at in range(0, 60, 20):
-        assert moving.batch(messages[at : at + 20], at // 3) == stayed.batch(messages[at : at + 20], at // 3)
-    moved = move(moving, replace(plan, plan=replace(plan.plan, retention=replace(KEEP_ALL, max_messages=10**8))))
-    later = [buckets.batch(messages[60:], 10**6) for buckets in (moved, stayed)]
+        assert moving_buckets.batch(messages[at : at + 20], at // 3) == stayed.batch(messages[at : at + 20], at // 3)
+    moved_buckets = move(
+        moving_buckets, replace(plan, plan=replace(plan.plan, retention=replace(KEEP_ALL, max_messages=10**8)))
+    )
+    later = [buckets.batch(messages[60:], 10**6) for buckets in (moved_buckets, stayed)]
     assert later[0] == later[1]
     assert later[0][0]
-    assert moved.counts() == stayed.counts()
+    assert moved_buckets.counts() == stayed.counts()
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "sentence"),
     [
         ({"buckets": 2}, "its state of 3 buckets goes to as many buckets only: give buckets=3"),
-        ({"plan": staged(HoppingWindow(10, 10))}, "the state belongs to another window store"),
+        ({"plan": bucket_store(HoppingWindow(10, 10))}, "the state belongs to another window store"),
     ],
 )
-def test_a_store_moves_to_no_other_number_of_buckets_and_to_no_other_plan(change, words):
-    old = Buckets(staged(HoppingWindow(10, 3)), BUCKETS)
+def test_a_store_moves_to_no_other_number_of_buckets_and_to_no_other_plan(change, sentence):
+    old = Buckets(bucket_store(HoppingWindow(10, 3)), BUCKETS)
     old.batch(random_messages("a seed", 10))
-    with pytest.raises(OptionError, match=words):
+    with pytest.raises(OptionError, match=sentence):
         rescale_of(old, **{"plan": old.plan, **change})

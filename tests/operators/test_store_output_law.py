@@ -19,7 +19,7 @@ from tests.seeds import seeds
 
 WINDOWS = (HoppingWindow(10, 10), HoppingWindow(10, 3), HoppingWindow(4, 10, 1))
 RETENTIONS = (Retention(time_ms=15), Retention(time_ms=30, max_messages=5), Retention(max_windows=2))
-SAID = (
+PANE_SETTINGS = (
     {},
     {"early": Early(rows=2, every_ms=20), "late_every_ms": 30},
     {"late_every_ms": 8, "late_by": EveryBy.EVENT},
@@ -29,40 +29,40 @@ SAID = (
 JOINS = ({}, {"how": How.FULL}, {"keep": Keep.LAST}, {"early_every_ms": 20, "late_every_ms": 30})
 
 
-def played(operator, seed: str, inputs: int) -> int:
+def play_batches(operator, seed: str, inputs: int) -> int:
     """Play messages around a watermark that other buckets move; return how many rows came, none behind it."""
     rng = random.Random(seed)
-    now_ms, told, passed_on_ms, seen = 0, [0] * inputs, None, 0
+    now_ms, watermarks_ms, passed_on_ms, row_count = 0, [0] * inputs, None, 0
     for offset in range(80):
         now_ms += rng.randrange(30)
         move, number = rng.random(), rng.randrange(inputs)
         if move < 0.45:
-            times = [told[number] + rng.randrange(-25, 30) for _ in range(rng.randrange(1, 4))]
-            given = [Message("x", 1, time, "t", 0, 3 * offset + at) for at, time in enumerate(times)]
-            made = operator.on_rows(number, table(given), now_ms)
+            times = [watermarks_ms[number] + rng.randrange(-25, 30) for _ in range(rng.randrange(1, 4))]
+            messages = [Message("x", 1, time, "t", 0, 3 * offset + at) for at, time in enumerate(times)]
+            outputs = operator.on_rows(number, table(messages), now_ms)
         elif move < 0.55:
-            made = operator.on_timer(now_ms)
+            outputs = operator.on_timer(now_ms)
         elif move < 0.65:
-            made = operator.on_barrier(0)
+            outputs = operator.on_barrier(0)
         else:
-            told[number] += rng.randrange(rng.choice([6, 60]))
-            made = operator.on_watermark(number, 0, told[number])
-        for output in list(made):
-            seen += len(output.event_ms)
+            watermarks_ms[number] += rng.randrange(rng.choice([6, 60]))
+            outputs = operator.on_watermark(number, 0, watermarks_ms[number])
+        for output in list(outputs):
+            row_count += len(output.event_ms)
             assert passed_on_ms is None or output.event_ms.min() >= passed_on_ms
-        if move >= 0.65 and (ms := operator.output_watermark_ms(min(told))) is not None:
+        if move >= 0.65 and (ms := operator.output_watermark_ms(min(watermarks_ms))) is not None:
             passed_on_ms = ms if passed_on_ms is None else max(passed_on_ms, ms)
-    return seen
+    return row_count
 
 
-@pytest.mark.parametrize("said", SAID, ids=str)
+@pytest.mark.parametrize("settings", PANE_SETTINGS, ids=str)
 @pytest.mark.parametrize("full", CompletedBy, ids=lambda full: full.value)
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
-def test_no_pane_is_behind_the_watermark_that_was_passed_on(window, full, said, seed):
-    first, rows = WINDOWS.index(window) + SAID.index(said), 0
+def test_no_pane_is_behind_the_watermark_that_was_passed_on(window, full, settings, seed):
+    first, rows = WINDOWS.index(window) + PANE_SETTINGS.index(settings), 0
     for number in seeds(1, first=first):  # each retention is one of each window and of each kind of panes
-        plan = plan_of(window, full=full, retention=RETENTIONS[number % len(RETENTIONS)], **said)
-        rows += played(message_operator(plan, MemoryStore()), f"{seed} {number}", 1)
+        plan = plan_of(window, full=full, retention=RETENTIONS[number % len(RETENTIONS)], **settings)
+        rows += play_batches(message_operator(plan, MemoryStore()), f"{seed} {number}", 1)
     assert rows
 
 
@@ -74,7 +74,7 @@ def test_no_row_of_a_join_is_behind_the_watermark_that_was_passed_on(window, ful
     first, rows = WINDOWS.index(window) + JOINS.index(join), 0
     for number in seeds(1, first=first):
         plan = WindowJoinPlan(window=window, full=full, retention=RETENTIONS[number % 2], **sides, **join)
-        rows += played(join_operator(plan, MemoryStore()), f"{seed} {number}", 2)
+        rows += play_batches(join_operator(plan, MemoryStore()), f"{seed} {number}", 2)
     assert rows
 
 

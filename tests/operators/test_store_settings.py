@@ -37,34 +37,36 @@ ONE = table([Message("a", 5, 1_000, "t", 0, 0)])
 
 LENGTHS = {
     "tumbling": tumbling,
-    "its offset": lambda told: tumbling(60_000, told),
-    "slide": lambda told: SlidingWindow(60_000, told),
-    "hopping": lambda told: hopping(told, 10),
-    "step": lambda told: hopping(10, told),
+    "its offset": lambda number: tumbling(60_000, number),
+    "slide": lambda number: SlidingWindow(60_000, number),
+    "hopping": lambda number: hopping(number, 10),
+    "step": lambda number: hopping(10, number),
     "gap": SessionWindow,
-    "on demand": lambda told: on_demand(told, "n > 1"),
-    "early": lambda told: Early(rows=1, every_ms=5 if told is None else told) and Early(rows=told),
-    "retention": lambda told: Retention(max_windows=5, time_ms=5 if told is None else told) and Retention(time_ms=told),
+    "on demand": lambda number: on_demand(number, "n > 1"),
+    "early": lambda number: Early(rows=1, every_ms=5 if number is None else number) and Early(rows=number),
+    "retention": lambda number: (
+        Retention(max_windows=5, time_ms=5 if number is None else number) and Retention(time_ms=number)
+    ),
 }
 NUMBERS = {
     "rows": tumbling_rows,
     "rows of a key": tumbling_key_rows,
-    "step of rows": lambda told: hopping_rows(5, told),
-    "step of a key's": lambda told: hopping_key_rows(5, told),
+    "step of rows": lambda number: hopping_rows(5, number),
+    "step of a key's": lambda number: hopping_key_rows(5, number),
     "between": session_rows,
-    "windows": lambda told: Retention(max_windows=told),
-    "messages": lambda told: Retention(max_messages=told),
-    "bytes": lambda told: Retention(max_bytes=told),
-    "late rows": lambda told: plan_of(tumbling(10), late_rows=0 if told is None else told),
-    "late interval": lambda told: plan_of(tumbling(10), late_every_ms=0 if told is None else told),
+    "windows": lambda number: Retention(max_windows=number),
+    "messages": lambda number: Retention(max_messages=number),
+    "bytes": lambda number: Retention(max_bytes=number),
+    "late rows": lambda number: plan_of(tumbling(10), late_rows=0 if number is None else number),
+    "late interval": lambda number: plan_of(tumbling(10), late_every_ms=0 if number is None else number),
 }
 
 
-@pytest.mark.parametrize("told", NO_NUMBERS, ids=repr)
-@pytest.mark.parametrize("made", [*LENGTHS.values(), *NUMBERS.values()], ids=[*LENGTHS, *NUMBERS])
-def test_a_length_or_number_that_is_none_is_refused_where_it_is_written(made, told):
+@pytest.mark.parametrize("number", NO_NUMBERS, ids=repr)
+@pytest.mark.parametrize("make", [*LENGTHS.values(), *NUMBERS.values()], ids=[*LENGTHS, *NUMBERS])
+def test_a_length_or_number_that_is_none_is_refused_where_it_is_written(make, number):
     with pytest.raises(OptionError):
-        made(told)
+        make(number)
 
 
 def test_a_duration_as_spark_takes_it_is_told_in_ms():
@@ -81,7 +83,7 @@ def test_a_window_without_a_length_is_told_by_the_name_that_was_given():
 
 def test_numbers_of_numpy_make_the_plan_of_plain_ones():
     plain, other = (
-        plan_of(tumbling(made(60_000)), retention=Retention(time_ms=made(60_000))) for made in (int, np.int64)
+        plan_of(tumbling(convert(60_000)), retention=Retention(time_ms=convert(60_000))) for convert in (int, np.int64)
     )
     assert (describe(plain), plain.window, plain.retention) == (describe(other), other.window, other.retention)
     assert type(other.window.size_ms) is int
@@ -181,17 +183,20 @@ def test_the_result_of_a_window_function_is_a_type_of_arrow():
 
 @pytest.mark.parametrize("wrong", [None, "plan", {}], ids=repr)
 def test_an_operator_needs_a_plan_and_a_store(wrong):
-    for made in (WindowOperator, WindowJoin):
+    for operator_type in (WindowOperator, WindowJoin):
         with pytest.raises(OptionError, match="the plan of a Window"):
-            made(wrong)
-    for made, plan in ((WindowOperator, plan_of(tumbling(10))), (WindowJoin, window_joins.plan_of(tumbling(10)))):
+            operator_type(wrong)
+    for operator_type, plan in (
+        (WindowOperator, plan_of(tumbling(10))),
+        (WindowJoin, window_joins.plan_of(tumbling(10))),
+    ):
         with pytest.raises(OptionError, match=r"store is 'messages.db': a MemoryStore\(\) is expected"):
-            made(plan, "messages.db")
+            operator_type(plan, "messages.db")
     with pytest.raises(OptionError, match="the blobs of a store is 5"):
         MemoryStore(5)
 
 
-def held() -> WindowOperator:
+def operator_with_row() -> WindowOperator:
     operator = WindowOperator(plan_of(tumbling(10_000)))
     operator.add_message(ONE)
     return operator
@@ -204,7 +209,7 @@ WRONG_EDGES = (
 
 @pytest.mark.parametrize("edges", WRONG_EDGES, ids=str)
 def test_a_range_is_one_of_whole_numbers_the_earlier_first(edges):
-    for call in (held().get_messages, held().get_windows):
+    for call in (operator_with_row().get_messages, operator_with_row().get_windows):
         with pytest.raises(OptionError):
             call(*edges)
 
@@ -212,10 +217,10 @@ def test_a_range_is_one_of_whole_numbers_the_earlier_first(edges):
 def test_a_value_of_another_type_than_its_column_is_no_value_of_it():
     for values in ({"n": 5.5}, {"n": "x"}, {"n": 2**70}, {"k": 5}, {"k": ["a"]}, "k", ["k"]):
         with pytest.raises(OptionError):
-            held().get_messages(0, 9_999, join_keys=values)
+            operator_with_row().get_messages(0, 9_999, join_keys=values)
     with pytest.raises(OptionError, match="'k' is asked for 'a' in key and for 'b' in join_keys: give one"):
-        held().get_messages(0, 9_999, key={"k": "a"}, join_keys={"k": "b"})
-    assert held().get_messages(0, 9_999, key={"k": "a"}, join_keys={"n": np.int64(5)}).num_rows == 1
+        operator_with_row().get_messages(0, 9_999, key={"k": "a"}, join_keys={"k": "b"})
+    assert operator_with_row().get_messages(0, 9_999, key={"k": "a"}, join_keys={"n": np.int64(5)}).num_rows == 1
 
 
 MESSAGES = {
@@ -228,15 +233,15 @@ MESSAGES = {
 
 @pytest.mark.parametrize(("name", "column"), MESSAGES.values(), ids=MESSAGES)
 def test_a_column_of_another_kind_is_not_read_as_what_it_is_not(name, column):
-    given = ONE.set_column(ONE.schema.get_field_index(name), name, column)
+    wrong_table = ONE.set_column(ONE.schema.get_field_index(name), name, column)
     with pytest.raises(InputError, match=f"the messages' column '{name}' is of type .*: cast it before"):
-        held().add_message(given)
+        operator_with_row().add_message(wrong_table)
 
 
 @pytest.mark.parametrize("wrong", [True, np.True_])
 def test_true_is_no_time(wrong):
     with pytest.raises(KeyedwmError):
-        held().watermark(wrong)
+        operator_with_row().watermark(wrong)
 
 
 @pytest.mark.parametrize(

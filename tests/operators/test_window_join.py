@@ -22,26 +22,26 @@ from keyedwm.operators.messages.windows import (
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowJoin
 from tests.operators.stored import KEEP_ALL, SCHEMA, Message, table
-from tests.operators.window_joins import NAMES, Model, Played, as_table, plan_of, recut, steps
+from tests.operators.window_joins import NAMES, Model, PlayedWindowJoin, as_table, plan_of, recut, steps
 from tests.seeds import seeds
 
 WINDOWS = (HoppingWindow(10, 10), HoppingWindow(10, 3, 2), HoppingWindow(4, 10, 1), SlidingWindow(12, 4, 1))
 ROWS = (RowWindow(4, 4), RowWindow(5, 3), RowWindow(2, 5))
 
 
-def messages(*given: tuple, partition: int = 0, k: str | None = "k") -> pa.Table:
+def messages(*rows: tuple, partition: int = 0, k: str | None = "k") -> pa.Table:
     """Of (offset, event time)."""
-    return table([Message(k, offset, time, "t", partition, offset) for offset, time in given])
+    return table([Message(k, offset, time, "t", partition, offset) for offset, time in rows])
 
 
-def made(operator: WindowJoin) -> list[tuple]:
+def new_pairs(operator: WindowJoin) -> list[tuple]:
     """Offsets of both sides, start of the window, timing."""
-    found = []
+    pairs = []
     for row in operator.flush().to_pylist():
         start = next(iter(row["window"].values()))
         start = start if isinstance(start, int) else round(start.timestamp() * 1000)
-        found.append((row["offset_left"], row["offset_right"], start, row["timing"]))
-    return found
+        pairs.append((row["offset_left"], row["offset_right"], start, row["timing"]))
+    return pairs
 
 
 # The worked examples
@@ -60,7 +60,7 @@ SHIPMENTS = (
 )
 
 
-def worked(window) -> WindowJoinPlan:
+def worked_plan(window) -> WindowJoinPlan:
     numbers = [("id", pa.int64()), ("time", pa.int64()), ("topic", pa.string()), ("partition", pa.int32()),
                ("offset", pa.int64())]  # fmt: skip
     orders, shipments = (
@@ -75,23 +75,25 @@ def worked(window) -> WindowJoinPlan:
 
 @pytest.mark.parametrize("window", [tumbling(2 * MINUTE, offset_ms=MINUTE), tumbling_rows(3)], ids=["time", "tuples"])
 def test_the_worked_join_of_orders_and_shipments_comes_row_by_row_at_its_ticks(window):
-    plan, store, told = worked(window), MemoryStore(), {}
-    given = [(row["arrives"], "orders", row) for row in ORDERS] + [
+    plan, store, rows_by_tick = worked_plan(window), MemoryStore(), {}
+    arrivals = [(row["arrives"], "orders", row) for row in ORDERS] + [
         (row["arrives"], "shipments", row) for row in SHIPMENTS
     ]
     ticks = [(NINE + tick * MINUTE, "tick", None) for tick in (1, 2, 3)]
     operator = WindowJoin(plan, store)
-    for now_ms, name, row in sorted([*given, *ticks], key=lambda one: one[0]):
+    for now_ms, name, row in sorted([*arrivals, *ticks], key=lambda one: one[0]):
         if row is None:
             operator.timeout(now_ms)
         else:
             side = plan.sides[plan.number_of(name)]
             rows = pa.table([[{**row, "topic": name, "partition": 0}[one]] for one in side.schema.names], side.schema)
             operator.add_message(name, rows, now_ms)
-        found = operator.flush().to_pylist()
-        told.setdefault((now_ms - NINE) // 1000, []).extend((row["id"], row["value"], row["cost"]) for row in found)
+        new_rows = operator.flush().to_pylist()
+        rows_by_tick.setdefault((now_ms - NINE) // 1000, []).extend(
+            (row["id"], row["value"], row["cost"]) for row in new_rows
+        )
         operator = WindowJoin(plan, store)
-    assert {tick: rows for tick, rows in told.items() if rows} == {
+    assert {tick: rows for tick, rows in rows_by_tick.items() if rows} == {
         60: [(3, 5, 0), (1, 0, 2)], 120: [(1, 0, 3)], 180: [(9, 9, 1)],
     }  # fmt: skip
 
@@ -101,25 +103,25 @@ def test_the_worked_join_of_orders_and_shipments_comes_row_by_row_at_its_ticks(w
 
 def differential(seed: int, plan: WindowJoinPlan, count: int) -> int:
     """Play random messages at once, cut otherwise, and with waiting ones; return how many pairs there were."""
-    given, model, played = steps(seed, count), Model(plan), Played(plan)
-    for name, side, what in given:
+    all_steps, model, player = steps(seed, count), Model(plan), PlayedWindowJoin(plan)
+    for name, side, argument in all_steps:
         before = len(model.pairs)
-        getattr(model, name)(side, what)
-        assert sorted(played.step(name, side, as_table(name, what))) == sorted(model.pairs[before:])
+        getattr(model, name)(side, argument)
+        assert sorted(player.step(name, side, as_table(name, argument))) == sorted(model.pairs[before:])
     for side in NAMES:
-        assert sorted(played.rejected[side], key=str) == sorted(model.sides[side].rejected, key=str)
-        counts = played.operator.counts(side)
+        assert sorted(player.rejected[side], key=str) == sorted(model.sides[side].rejected, key=str)
+        counts = player.operator.counts(side)
         assert counts.given == counts.taken + counts.rejected + counts.replayed
         assert counts.rejected == len(model.sides[side].rejected)
     intervals = {"early_every_ms": 7} if plan.is_rows else {"early_every_ms": 7, "late_every_ms": 5}
-    waiting, found = Played(replace(plan, **intervals)), []
-    for at, (name, side, what) in enumerate(recut(seed, given)):
+    waiting, pairs = PlayedWindowJoin(replace(plan, **intervals)), []
+    for at, (name, side, argument) in enumerate(recut(seed, all_steps)):
         clock = (3 * at,) if name == "add_message" else ()
-        found += waiting.step(name, side, as_table(name, what), *clock)
-        found += waiting.step("timeout", 3 * at + 1)
-    found += waiting.step("finish")
-    assert sorted(one[:-1] for one in found) == sorted(one[:-1] for one in model.pairs)
-    assert all(waiting.operator.counts(side).taken == played.operator.counts(side).taken for side in NAMES)
+        pairs += waiting.step(name, side, as_table(name, argument), *clock)
+        pairs += waiting.step("timeout", 3 * at + 1)
+    pairs += waiting.step("finish")
+    assert sorted(one[:-1] for one in pairs) == sorted(one[:-1] for one in model.pairs)
+    assert all(waiting.operator.counts(side).taken == player.operator.counts(side).taken for side in NAMES)
     return len(model.pairs)
 
 
@@ -143,12 +145,12 @@ def test_what_both_sides_have_left_behind_is_not_held():
     operator.flush()
     operator.watermark("left", 90)
     operator.flush()
-    held = [sum(name.startswith(f"messages-{side}-") for name in operator.store.blobs) for side in (0, 1)]
-    assert held == [20, 6]  # one of 70 may still meet a left one of 75, which [75, 85) takes
+    blob_counts = [sum(name.startswith(f"messages-{side}-") for name in operator.store.blobs) for side in (0, 1)]
+    assert blob_counts == [20, 6]  # one of 70 may still meet a left one of 75, which [75, 85) takes
     operator.watermark("right", 90)
     operator.flush()
-    held = [sum(name.startswith(f"messages-{side}-") for name in operator.store.blobs) for side in (0, 1)]
-    assert held == [6, 6]
+    blob_counts = [sum(name.startswith(f"messages-{side}-") for name in operator.store.blobs) for side in (0, 1)]
+    assert blob_counts == [6, 6]
     assert (operator.counts("left").expired, operator.counts("right").expired) == (14, 14)
 
 
@@ -167,7 +169,7 @@ def test_a_message_reads_the_slices_that_its_windows_reach_and_no_other():
     operator = WindowJoin(plan, store)
     read.clear()
     operator.add_message("left", messages((0, 255)))
-    assert made(operator) == [(0, 25, 250, "early")]
+    assert new_pairs(operator) == [(0, 25, 250, "early")]
     assert {name for name in read if name.startswith("messages")} <= {f"messages-1-{at}" for at in (240, 250, 260)}
 
 
@@ -178,39 +180,39 @@ def test_null_equals_nothing_and_floats_are_equal_as_spark_compares_them():
     keys = [("a", 0.0), ("a", float("nan")), ("a", None), (None, 1.0), ("b", 0.0)]
     for side, sign in zip(NAMES, (1, -1), strict=True):
         rows = table([Message(k, 0, 1, "t", 0, at) for at, (k, _) in enumerate(keys)])
-        x = pa.array([None if x is None else sign * x for _, x in keys], pa.float64())
-        operator.add_message(side, rows.append_column("x", x))
-    assert [one[:2] for one in made(operator)] == [(0, 0), (1, 1), (4, 4)]
+        column = pa.array([None if number is None else sign * number for _, number in keys], pa.float64())
+        operator.add_message(side, rows.append_column("x", column))
+    assert [one[:2] for one in new_pairs(operator)] == [(0, 0), (1, 1), (4, 4)]
 
 
 # One row for each key and window
 
 
 def test_the_first_or_the_last_of_each_side_are_joined_when_both_have_completed_the_window():
-    for keep, wanted in ((Keep.FIRST, (0, 1)), (Keep.LAST, (0, 0))):
+    for keep, expected_offsets in ((Keep.FIRST, (0, 1)), (Keep.LAST, (0, 0))):
         operator = WindowJoin(plan_of(tumbling(10_000), keep=keep))
         operator.add_message("left", messages((0, 0)))
         operator.add_message("right", messages((0, 2_000), (1, 1_000)))
         operator.watermark("left", 20_000)
-        assert made(operator) == []
+        assert new_pairs(operator) == []
         operator.watermark("right", 10_000)
-        assert made(operator) == [(*wanted, 0, "on_time")]
+        assert new_pairs(operator) == [(*expected_offsets, 0, "on_time")]
 
 
 def test_a_late_message_gives_the_row_of_its_window_again_if_it_changes_it():
-    plan, store, told = plan_of(hopping(10, 5), keep=Keep.LAST, retention=Retention(time_ms=10)), MemoryStore(), []
-    for name, side, given in (
+    plan, store, outcomes = plan_of(hopping(10, 5), keep=Keep.LAST, retention=Retention(time_ms=10)), MemoryStore(), []
+    for name, side, argument in (
         ("add_message", "left", messages((0, 7))), ("add_message", "right", messages((0, 8))),
         ("watermark", "left", 15), ("watermark", "right", 15), ("add_message", "right", messages((1, 6))),
         ("add_message", "right", messages((2, 9))), ("add_message", "left", messages((1, 3))),
         ("watermark", "left", 25), ("add_message", "right", messages((3, 9), (4, 9))),
     ):  # fmt: skip
         operator = WindowJoin(plan, store)
-        getattr(operator, name)(side, given)
-        told.append(made(operator))
+        getattr(operator, name)(side, argument)
+        outcomes.append(new_pairs(operator))
     on_time = [(0, 0, 0, "on_time"), (0, 0, 5, "on_time")]
     late = [(0, 2, 0, "late"), (0, 2, 5, "late")]
-    assert told == [[], [], [], on_time, [], late, [], [], [(0, 4, 5, "late")]]  # [0, 10) is over
+    assert outcomes == [[], [], [], on_time, [], late, [], [], [(0, 4, 5, "late")]]  # [0, 10) is over
 
 
 @pytest.mark.parametrize("keep", [Keep.FIRST, Keep.LAST], ids=lambda keep: keep.value)
@@ -218,16 +220,16 @@ def test_a_late_message_gives_the_row_of_its_window_again_if_it_changes_it():
 def test_the_last_row_of_a_key_and_window_is_that_of_the_model_for_any_cut(window, keep):
     for seed in seeds(1, first=WINDOWS.index(window) + (keep is Keep.LAST)):
         plan = plan_of(window, full=list(CompletedBy)[seed % 2], keep=keep)
-        given, model, last = steps(seed, 60 if window.size_ms == 4 else 25), Model(plan), []
-        for name, side, what in given:
-            getattr(model, name)(side, what)
-        for again in (given, recut(seed, given)):
-            played, found = Played(plan), []
-            for name, side, what in again:
-                found += played.step(name, side, as_table(name, what))
-            found += played.step("finish")
-            last.append({(key, row[6]): row[:6] for key, row in zip(played.keys, found, strict=True)})
-        assert last[0] == last[1] == model.chosen(first=keep is Keep.FIRST)
+        all_steps, model, last = steps(seed, 60 if window.size_ms == 4 else 25), Model(plan), []
+        for name, side, argument in all_steps:
+            getattr(model, name)(side, argument)
+        for again in (all_steps, recut(seed, all_steps)):
+            player, pairs = PlayedWindowJoin(plan), []
+            for name, side, argument in again:
+                pairs += player.step(name, side, as_table(name, argument))
+            pairs += player.step("finish")
+            last.append({(key, row[6]): row[:6] for key, row in zip(player.keys, pairs, strict=True)})
+        assert last[0] == last[1] == model.kept_rows(first=keep is Keep.FIRST)
         assert len(last[0]) > 1
 
 
@@ -238,7 +240,7 @@ def test_a_side_that_is_far_ahead_loses_no_row_of_a_slow_one(keep):
     operator.watermark("left", 100)
     operator.add_message("right", messages((0, 6)))
     operator.watermark("right", 10)
-    assert [row[:3] for row in made(operator)] == [(0, 0, 0)]
+    assert [row[:3] for row in new_pairs(operator)] == [(0, 0, 0)]
     operator.watermark("right", 100)
     counts = operator.counts("left")
     assert (counts.taken, counts.expired) == (1, 1)
@@ -254,22 +256,22 @@ def test_beyond_its_limits_a_join_drops_the_oldest_windows_and_says_how_much(lim
     operator = WindowJoin(plan_of(tumbling(10), retention=limit))
     operator.add_message("left", messages((0, 1), (1, 2), (2, 11), (3, 21)))
     operator.add_message("right", messages((0, 11), (1, 22)))
-    assert len(made(operator)) == 2
+    assert len(new_pairs(operator)) == 2
     counts = operator.counts("left")
     assert (counts.dropped_windows, counts.dropped_messages) == (1, 2)
     operator.add_message("left", messages((4, 3), (5, 12)))
     assert operator.get_rejected("left")["reason"].to_pylist() == ["outside the retention"]
-    assert made(operator) == [(5, 0, 10, "early")]
+    assert new_pairs(operator) == [(5, 0, 10, "early")]
 
 
 def test_a_window_that_must_go_before_it_is_full_gives_its_row():
     operator = WindowJoin(plan_of(tumbling(10), keep=Keep.LAST, retention=Retention(max_windows=1)))
     operator.add_message("left", messages((0, 1), (1, 2)))
     operator.add_message("right", messages((0, 3), (1, 12)))
-    assert made(operator) == [(1, 0, 0, "early")]
+    assert new_pairs(operator) == [(1, 0, 0, "early")]
     operator.add_message("left", messages((2, 4)))
     operator.finish()
-    assert made(operator) == []
+    assert new_pairs(operator) == []
 
 
 def test_windows_of_rows_are_kept_by_number_for_each_partition():
@@ -278,7 +280,7 @@ def test_windows_of_rows_are_kept_by_number_for_each_partition():
     operator.add_message("left", messages((5, 1), partition=1))
     operator.flush()
     operator.add_message("right", messages((0, 1)))
-    assert made(operator) == [(5, 0, 5, "early"), (14, 0, 14, "early"), (15, 0, 14, "early"), (16, 0, 16, "early")]
+    assert new_pairs(operator) == [(5, 0, 5, "early"), (14, 0, 14, "early"), (15, 0, 14, "early"), (16, 0, 16, "early")]
 
 
 # State and bad input
@@ -339,7 +341,7 @@ def with_left(**change) -> WindowJoinPlan:
 
 
 LISTS = pa.schema([*SCHEMA, ("tags", pa.list_(pa.int64()))])
-REFUSED = {
+INVALID_PLANS = {
     "two unbounded sides": (
         lambda: replace(plan_of(tumbling(10), unbounded="right"), left=side(unbounded=True)),
         "left and right, are unbounded: one of them needs the windows"),
@@ -376,7 +378,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("build", "sentence"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("build", "sentence"), INVALID_PLANS.values(), ids=INVALID_PLANS)
 def test_a_join_that_cannot_run_is_refused_where_it_is_written(build, sentence):
     with pytest.raises(OptionError, match=sentence):
         build()

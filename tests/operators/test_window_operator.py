@@ -27,9 +27,9 @@ from tests.operators.stored import KEEP_ALL, Message, plan_of, table
 BY_DAY = Retention(time_ms=86_400_000)
 
 
-def messages(*given: tuple, partition: int = 0) -> pa.Table:
+def messages(*rows: tuple, partition: int = 0) -> pa.Table:
     """Of (offset, event time, n), all of key k."""
-    return table([Message("k", n, time, "t", partition, offset) for offset, time, n in given])
+    return table([Message("k", n, time, "t", partition, offset) for offset, time, n in rows])
 
 
 def operator_of(window, *aggregates, **settings) -> WindowOperator:
@@ -38,12 +38,12 @@ def operator_of(window, *aggregates, **settings) -> WindowOperator:
 
 def results(operator: WindowOperator, *names: str) -> list[tuple]:
     """Start of the window in ms (or its first offset), the timing, and these columns."""
-    made = []
+    panes = []
     for row in operator.flush().to_pylist():
         first = next(iter(row["window"].values()))
         start = first if isinstance(first, int) else round(first.timestamp() * 1000)
-        made.append((start, row["pane"]["timing"], *(row[name] for name in names)))
-    return made
+        panes.append((start, row["pane"]["timing"], *(row[name] for name in names)))
+    return panes
 
 
 def test_a_late_message_inside_the_retention_updates_the_median_of_its_window():
@@ -69,20 +69,20 @@ def test_quantiles_interpolate_between_neighbours_and_leave_nulls_out(q):
         aggregates=(("q", quantile("x", q)), ("values", agg.count("x"))), retention=KEEP_ALL,
     )  # fmt: skip
     groups = {"a": [3.0, None, 1.0, 2.0, 9.5], "b": [None, None], "c": [4.0]}
-    rows = [(key, x) for key, values in groups.items() for x in values]
-    given = table([Message(key, 0, 1, "t", 0, at) for at, (key, _) in enumerate(rows)])
+    rows = [(key, value) for key, values in groups.items() for value in values]
+    message_rows = table([Message(key, 0, 1, "t", 0, at) for at, (key, _) in enumerate(rows)])
     operator = WindowOperator(plan)
-    operator.add_message(given.append_column("x", pa.array([x for _, x in rows], pa.float64())))
+    operator.add_message(message_rows.append_column("x", pa.array([value for _, value in rows], pa.float64())))
     operator.finish()
-    made = {row["k"]: row["q"] for row in operator.get_result().to_pylist()}
+    quantiles = {row["k"]: row["q"] for row in operator.get_result().to_pylist()}
     for key, values in groups.items():
-        known = sorted(x for x in values if x is not None)
+        known = sorted(value for value in values if value is not None)
         place = q * (len(known) - 1)
         low = int(place)
-        wanted = None
+        expected_quantile = None
         if known:
-            wanted = known[low] + (place - low) * (known[min(low + 1, len(known) - 1)] - known[low])
-        assert made[key] == (None if wanted is None else pytest.approx(wanted))
+            expected_quantile = known[low] + (place - low) * (known[min(low + 1, len(known) - 1)] - known[low])
+        assert quantiles[key] == (None if expected_quantile is None else pytest.approx(expected_quantile))
 
 
 def test_a_function_of_ones_own_is_given_the_arrow_table_of_each_window_in_order():
@@ -142,13 +142,13 @@ def test_windows_are_listed_by_channel_and_by_key_from_their_offsets():
     operator.add_message(messages((3, 7, 1), partition=1))
     operator.watermark(10)
     for by_key in (False, True):
-        listed = operator.get_windows(0, 9, by_key=by_key).to_pylist()
+        windows = operator.get_windows(0, 9, by_key=by_key).to_pylist()
         assert [
             (row["start"], row["end"], row["partition"], row["first_offset"], row["last_offset"], row["messages"])
-            for row in listed
+            for row in windows
         ] == [(0, 10, 0, 7, 7, 1), (0, 10, 1, 3, 3, 1), (5, 15, 0, 7, 8, 2), (5, 15, 1, 3, 3, 1)]
-        assert [row["is_complete"] for row in listed] == [True, True, False, False]
-        assert [row.get("k") for row in listed] == ["k" if by_key else None] * 4
+        assert [row["is_complete"] for row in windows] == [True, True, False, False]
+        assert [row.get("k") for row in windows] == ["k" if by_key else None] * 4
     assert sorted(operator.get_windows(10, 11)["start"].unique().to_pylist()) == [5, 10]
     assert operator.get_windows(20, 90)["start"].to_pylist() == []
 
@@ -204,8 +204,8 @@ def test_offsets_that_are_no_messages_count_and_each_channel_has_windows_of_its_
     operator = operator_of(hopping_rows(4, 2), ("offsets", agg.collect("offset")), by=("k",))
     operator.add_message(messages((0, 1, 1), (3, 1, 1)))  # 1 and 2 are a marker and a compacted record
     operator.add_message(messages((10, 1, 1), (11, 1, 1), (15, 1, 1), partition=1))
-    made = operator.flush().to_pylist()
-    assert [(row["partition"], *row["window"].values(), row["offsets"]) for row in made] == [
+    result_rows = operator.flush().to_pylist()
+    assert [(row["partition"], *row["window"].values(), row["offsets"]) for row in result_rows] == [
         (0, 0, 3, [0, 3]),
         (1, 10, 13, [10, 11]),
         (1, 12, 15, [15]),
@@ -272,11 +272,11 @@ def test_a_late_message_reads_the_slices_of_its_windows_and_no_other():
 
 def test_a_message_is_held_in_little_more_than_its_arrow_size():
     operator = operator_of(tumbling(10_000), ("rows", agg.count()))
-    given = messages(*((at, at, at) for at in range(20_000)))
+    message_rows = messages(*((at, at, at) for at in range(20_000)))
     for start in range(0, 20_000, 500):
-        operator.add_message(given.slice(start, 500))
+        operator.add_message(message_rows.slice(start, 500))
         operator.flush()
-    assert sum(operator.store.sizes.values()) < 1.3 * given.nbytes
+    assert sum(operator.store.sizes.values()) < 1.3 * message_rows.nbytes
 
 
 def test_state_of_another_plan_or_version_is_refused():
@@ -297,7 +297,7 @@ def test_state_of_another_plan_or_version_is_refused():
 
 # Bad input
 
-REFUSED = {
+INVALID_PLANS = {
     "a retention shorter than the window": (
         lambda: plan_of(tumbling(60_000), retention=Retention(time_ms=1_000)),
         "the retention of 1 second is shorter than the window of 1 minute; give at least that",
@@ -330,7 +330,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("build", "sentence"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("build", "sentence"), INVALID_PLANS.values(), ids=INVALID_PLANS)
 def test_a_plan_that_cannot_run_is_refused_where_it_is_written(build, sentence):
     with pytest.raises(OptionError, match=sentence):
         build()

@@ -16,7 +16,7 @@ from keyedwm.operators.messages.windows import (
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
-from tests.operators.stored import Restarted, cut, plan_of, random_messages, table
+from tests.operators.stored import Restarted, plan_of, random_messages, split_steps, table
 from tests.operators.test_window_operator import messages, operator_of, results
 
 
@@ -39,7 +39,7 @@ def test_late_messages_of_a_window_wait_from_its_own_first_one_and_so_after_a_re
         MemoryStore(),
         plan_of(tumbling(10), (("rows", agg.count()),), full=CompletedBy.MESSAGE, late_every_ms=10),
     )
-    told = []
+    outcomes = []
     steps = [
         ("add_message", messages((0, 1, 1), (1, 12, 1), (2, 22, 1)), 100),
         ("add_message", messages((3, 2, 1)), 102),
@@ -51,21 +51,21 @@ def test_late_messages_of_a_window_wait_from_its_own_first_one_and_so_after_a_re
         ("timeout", 117),
         ("timeout", 125),
     ]
-    for name, *what in steps:
+    for name, *arguments in steps:
         operator = WindowOperator(plan, store)
-        getattr(operator, name)(*what)
-        told.append(results(operator, "rows"))
+        getattr(operator, name)(*arguments)
+        outcomes.append(results(operator, "rows"))
         operator.flush()
     on_time = [(0, "on_time", 1), (10, "on_time", 1)]
-    assert told == [on_time, [], [], [], [(0, "late", 2)], [], [], [(10, "late", 2)], [(0, "late", 3)]]
+    assert outcomes == [on_time, [], [], [], [(0, "late", 2)], [], [], [(10, "late", 2)], [(0, "late", 3)]]
     assert operator.next_timeout_ms is None
 
 
 def test_a_message_that_comes_when_panes_are_due_brings_them():
     """Step 6 of the design's addMessage (W102): a loop that only adds messages is not held up by them."""
     operator = operator_of(tumbling(10), ("rows", agg.count()), full=CompletedBy.MESSAGE, late_every_ms=10)
-    for now_ms, *given in ((100, (0, 1, 1), (1, 12, 1)), (102, (2, 2, 1)), (111, (3, 13, 1))):
-        operator.add_message(messages(*given), now_ms=now_ms)
+    for now_ms, *rows in ((100, (0, 1, 1), (1, 12, 1)), (102, (2, 2, 1)), (111, (3, 13, 1))):
+        operator.add_message(messages(*rows), now_ms=now_ms)
     assert results(operator, "rows") == [(0, "on_time", 1)]
     operator.add_message(messages((4, 14, 1)), now_ms=112)
     assert results(operator, "rows") == [(0, "late", 2)]
@@ -74,31 +74,35 @@ def test_a_message_that_comes_when_panes_are_due_brings_them():
 def test_late_messages_are_shown_together_when_event_time_has_come_an_interval_further():
     plan = plan_of(tumbling(10), aggregates=(("rows", agg.count()),), late_every_ms=15, late_by=EveryBy.EVENT)
     store = MemoryStore()
-    told = []
+    outcomes = []
     steps = [
         ("add_message", messages((0, 1, 1), (1, 12, 1))), ("watermark", 20), ("add_message", messages((2, 2, 1))),
         ("watermark", 30), ("add_message", messages((3, 3, 1), (4, 31, 1))), ("watermark", 34), ("watermark", 35),
         ("watermark", 50),
     ]  # fmt: skip
-    for name, given in steps:
+    for name, argument in steps:
         operator = WindowOperator(plan, store)
-        getattr(operator, name)(given)
+        getattr(operator, name)(argument)
         assert operator.next_timeout_ms is None
-        told.append(results(operator, "rows"))
+        outcomes.append(results(operator, "rows"))
     on_time = [(0, "on_time", 1), (10, "on_time", 1)]
-    assert told == [[], on_time, [], [], [], [], [(0, "late", 3)], [(30, "on_time", 1)]]
+    assert outcomes == [[], on_time, [], [], [], [], [(0, "late", 3)], [(30, "on_time", 1)]]
 
 
 @pytest.mark.parametrize("full", CompletedBy, ids=lambda full: full.value)
 def test_late_panes_by_event_time_say_last_what_those_at_once_say(full):
-    given, last = random_messages(5, 200), []
+    all_messages, last = random_messages(5, 200), []
     for seed, by in ((1, {}), (1, {"late_every_ms": 25}), (2, {"late_every_ms": 25})):
         settings = {**by, "late_by": EveryBy.EVENT} if by else {}
-        played = Restarted(plan_of(hopping(10, 4), full=full, retention=Retention(time_ms=30), **settings))
-        for name, piece in cut(1, given, watermarks=True) if seed == 1 else cut(2, given, watermarks=False):
-            played.step(name, table(piece) if name == "add_message" else piece)
-        played.step("finish")
-        last.append(({pane[:3]: pane[3] for pane in played.made}, len(played.made)))
+        player = Restarted(plan_of(hopping(10, 4), full=full, retention=Retention(time_ms=30), **settings))
+        for name, piece in (
+            split_steps(1, all_messages, watermarks=True)
+            if seed == 1
+            else split_steps(2, all_messages, watermarks=False)
+        ):
+            player.step(name, table(piece) if name == "add_message" else piece)
+        player.step("finish")
+        last.append(({pane[:3]: pane[3] for pane in player.results}, len(player.results)))
     assert last[0][0] == last[1][0]
     assert last[1][1] < last[0][1]
     if full is CompletedBy.MESSAGE:

@@ -37,26 +37,26 @@ def ms(moment: datetime) -> int:
     return round(moment.timestamp() * 1_000)
 
 
-def shown(zone: ZoneInfo, time_ms: int) -> int:
+def local_time_ms(zone: ZoneInfo, time_ms: int) -> int:
     """What the clock shows, in ms since it showed the beginning of 1970."""
     local = datetime.fromtimestamp(time_ms // 1_000, timezone.utc).astimezone(zone).replace(tzinfo=None)
     return (local - EPOCH) // timedelta(milliseconds=1)
 
 
-def walked(zone: ZoneInfo, first_ms: int, last_ms: int, step_ms: int, months: int) -> Iterator[int]:
+def frame_starts(zone: ZoneInfo, first_ms: int, last_ms: int, step_ms: int, months: int) -> Iterator[int]:
     """The beginnings of frames that somebody notes who looks at the clock every minute."""
     highest = before = label = None
     weeks = 3 * DAY if step_ms % (7 * DAY) == 0 else 0
     for time_ms in range(first_ms, last_ms, MINUTE):
-        local = shown(zone, time_ms)
+        local = local_time_ms(zone, time_ms)
         is_back = before is not None and local < before
         repeats = is_back and step_ms and (before + MINUTE - local) % step_ms == 0  # whole frames come again
         highest = local if highest is None or repeats else max(highest, local)
         day = EPOCH + timedelta(milliseconds=highest)
-        found = (day.year * 12 + day.month - 1) // months if months else (highest + weeks) // step_ms
-        if (local + weeks) % step_ms == 0 if repeats else label is not None and found != label:
+        current_label = (day.year * 12 + day.month - 1) // months if months else (highest + weeks) // step_ms
+        if (local + weeks) % step_ms == 0 if repeats else label is not None and current_label != label:
             yield time_ms
-        before, label = local, found
+        before, label = local, current_label
 
 
 def changes(zone: str, years: range) -> list[int]:
@@ -66,8 +66,8 @@ def changes(zone: str, years: range) -> list[int]:
 @pytest.mark.parametrize("zone", ZONES)
 def test_frames_begin_where_one_notes_it_who_walks_along_the_clock(zone, seed):
     rng = random.Random(f"{seed} {zone}")
-    found = changes(zone, range(1971, 2060))
-    moments = [*rng.sample(found, min(3, len(found))), rng.randrange(10**12) // MINUTE * MINUTE]
+    change_times = changes(zone, range(1971, 2060))
+    moments = [*rng.sample(change_times, min(3, len(change_times))), rng.randrange(10**12) // MINUTE * MINUTE]
     if zone == "Pacific/Apia":
         moments.append(ms(datetime(2011, 12, 30, 10, tzinfo=timezone.utc)))
     steps = [15 * MINUTE, HOUR, 2 * HOUR, 12 * HOUR, DAY, 7 * DAY]
@@ -75,7 +75,7 @@ def test_frames_begin_where_one_notes_it_who_walks_along_the_clock(zone, seed):
         for step_ms, months in [(rng.choice(steps), 0), (DAY, 0), (HOUR, 0), (0, 1)][: 2 + 2 * (moment == moments[0])]:
             first, last = moment - 2 * DAY, moment + 36 * HOUR
             window = ZonedWindow(zone, step_ms, months)
-            expected = [at for at in walked(ZoneInfo(zone), first, last, step_ms, months) if at > first + DAY]
+            expected = [at for at in frame_starts(ZoneInfo(zone), first, last, step_ms, months) if at > first + DAY]
             low, high = window.frame_of(first + DAY), window.frame_of(last - MINUTE)
             numbers = np.arange(low + 1, high + 1)
             assert window.starts_of(numbers).tolist() == expected, (zone, moment, step_ms, months)
@@ -105,7 +105,7 @@ def test_days_and_months_begin_where_zoneinfo_says(zone):
     for number in range(900):
         day = date(2017, 1, 1) + timedelta(days=number)
         start = ms(datetime(day.year, day.month, day.day, tzinfo=info).astimezone(timezone.utc))
-        if shown(info, start) % DAY == 0:  # a midnight that the clock shows
+        if local_time_ms(info, start) % DAY == 0:  # a midnight that the clock shows
             assert days.start_of(days.frame_of(start)) == start
             assert days.frame_of(start - 1) == days.frame_of(start) - 1
             if day.day == 1:
@@ -152,9 +152,9 @@ def plan_of(window, **how) -> WindowPlan:
     return WindowPlan(schema=SCHEMA, by=("k",), window=window, aggregates=(("n", agg.count()),), **how)
 
 
-def played(plan: WindowPlan, batches) -> Counter:
+def row_counts(plan: WindowPlan, batches) -> Counter:
     """The rows that each window told last; the operator is built anew from its blobs, and the plan travels."""
-    store, told = MemoryStore(), Counter()
+    store, counts_by_window = MemoryStore(), Counter()
     for rows, watermark_ms in batches:
         here = pickle.loads(pickle.dumps(plan))  # noqa: S301  our own
         operator = operator_of(here, store)
@@ -164,9 +164,9 @@ def played(plan: WindowPlan, batches) -> Counter:
         for output in outputs:
             for row in output.rows.to_pylist():
                 edges = tuple(ms(row["window"][edge]) for edge in ("start", "end"))
-                told[edges] = row["n"]
+                counts_by_window[edges] = row["n"]
         store.apply(operator.drain())
-    return told
+    return counts_by_window
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Australia/Lord_Howe", "Pacific/Apia", "America/Sao_Paulo"])
@@ -190,7 +190,7 @@ def test_windows_hold_the_rows_of_their_days_for_any_cut_and_after_every_restart
             behind = at + rng.choice([1, 5, 40])
             batches.append((rows[at:behind], min(rows[behind:], default=rows[-1]) - rng.choice([0, HOUR])))
             at = behind
-        assert played(plan_of(window, **how), [*batches, ([], rows[-1] + 9 * DAY)]) == expected
+        assert row_counts(plan_of(window, **how), [*batches, ([], rows[-1] + 9 * DAY)]) == expected
 
 
 def test_a_plan_tells_its_zone_and_not_the_data_of_it():
@@ -212,7 +212,7 @@ def test_stage_one_in_the_source_takes_the_zone_and_refuses_other_rules():
 
 
 @pytest.mark.parametrize(
-    ("said", "make"),
+    ("sentence", "make"),
     {
         "the time zone 'Europe/Berln' is unknown: did you mean 'Europe/Berlin'": lambda: tumbling(
             "1 day", zone="Europe/Berln"
@@ -232,7 +232,7 @@ def test_stage_one_in_the_source_takes_the_zone_and_refuses_other_rules():
         "hopping: zone='UTC': windows that keep their messages": lambda: hopping("1 day", "1 day", zone="UTC"),
     }.items(),
 )
-def test_what_cannot_be_is_one_sentence(said, make):
-    with pytest.raises(OptionError) as refused:
+def test_what_cannot_be_is_one_sentence(sentence, make):
+    with pytest.raises(OptionError) as error:
         make()
-    assert said in str(refused.value)
+    assert sentence in str(error.value)

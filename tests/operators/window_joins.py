@@ -28,7 +28,7 @@ def plan_of(window, *, unbounded: str = "", retention: Retention = KEEP_ALL, **s
 class SideModel:
     is_unbounded: bool
     accepted: list[tuple[Message, int]] = field(default_factory=list)
-    seen: set = field(default_factory=set)
+    seen_records: set = field(default_factory=set)
     first: dict = field(default_factory=dict)
     horizon: int = _NEVER
     floor: int = _NEVER
@@ -47,18 +47,18 @@ class Model:
 
     def starts(self, at: int, step: int) -> list[int]:
         last, lowest = at - (at - self.origin) % step, 0 if self.is_rows else _NEVER
-        begun = range(last, last - self.size, -step)
-        return sorted(start for start in begun if lowest <= start <= at < start + self.size)
+        candidate_starts = range(last, last - self.size, -step)
+        return sorted(start for start in candidate_starts if lowest <= start <= at < start + self.size)
 
     def add_message(self, name: str, messages: list[Message]) -> None:
         for one in messages:
-            self.take(name, one)
+            self.add_one_message(name, one)
 
-    def take(self, name: str, one: Message) -> None:
+    def add_one_message(self, name: str, one: Message) -> None:
         side, other = self.sides[name], self.sides[NAMES[name == "left"]]
-        if one[3:] in side.seen:
+        if one[3:] in side.seen_records:
             return
-        side.seen.add(one[3:])
+        side.seen_records.add(one[3:])
         at = one.offset - side.first.setdefault((one.topic, one.partition), one.offset) if self.is_rows else one.time
         if at is None:
             side.rejected.append((one, "no event time"))
@@ -73,7 +73,7 @@ class Model:
             side.rejected.append((one, "outside the retention"))
         else:
             is_late = not side.is_unbounded and not self.is_rows and starts[0] + self.size <= horizon
-            self.meet(name, (one, at), other, late=is_late)
+            self.join_message(name, (one, at), other, late=is_late)
             side.accepted.append((one, at))
         if side.is_unbounded or other.is_unbounded:
             for each in (side, other):
@@ -82,9 +82,9 @@ class Model:
     def last_end(self, side: SideModel, at: int) -> int:
         return self.starts(at, self.size if side.is_unbounded else self.step)[-1] + self.size
 
-    def meet(self, name: str, mine: tuple[Message, int], other: SideModel, *, late: bool) -> None:
-        for theirs in other.accepted:
-            left, right = (mine, theirs) if name == "left" else (theirs, mine)
+    def join_message(self, name: str, arrival: tuple[Message, int], other: SideModel, *, late: bool) -> None:
+        for partner in other.accepted:
+            left, right = (arrival, partner) if name == "left" else (partner, arrival)
             windows = [
                 set(self.starts(at, self.step)) for (_, at), model in
                 zip((left, right), (self.sides["left"], self.sides["right"]), strict=True) if not model.is_unbounded
@@ -101,17 +101,19 @@ class Model:
                     start += self.sides[where].first[owner.topic, owner.partition]
                 self.pairs.append((*left[0][3:], *right[0][3:], start, "late" if late else "early"))
 
-    def chosen(self, *, first: bool, outer: tuple[str, ...] = ()) -> dict[tuple, tuple]:
+    def kept_rows(self, *, first: bool, outer: tuple[str, ...] = ()) -> dict[tuple, tuple]:
         """The first or the last message of each side, by key and start of the window; outer: which may stand alone."""
-        held: dict[str, dict] = {}
+        sides_by_name: dict[str, dict] = {}
         for name, side in self.sides.items():
             windows: dict[tuple, list] = {}
             for one, at in side.accepted:
                 for start in self.starts(at, self.step):
                     windows.setdefault((one.k, start), []).append((at, *one[3:]))
-            held[name] = {place: (min if first else max)(found)[1:] for place, found in windows.items()}
-        left, right = held.values()
-        places = (left.keys() & right.keys()).union(*(held[name] for name in outer))
+            sides_by_name[name] = {
+                place: (min if first else max)(candidates)[1:] for place, candidates in windows.items()
+            }
+        left, right = sides_by_name.values()
+        places = (left.keys() & right.keys()).union(*(sides_by_name[name] for name in outer))
         none = (None,) * 3
         return {at: (*left.get(at, none), *right.get(at, none)) for at in places if at[0] is not None}
 
@@ -138,7 +140,7 @@ class Model:
 @dataclass
 class Waiting:
     name: str
-    mine: tuple[Message, int]
+    arrival: tuple[Message, int]
     end: int
     late: bool
 
@@ -160,7 +162,7 @@ class ClockModel(Model):
         for one in messages:
             place = (name, one.topic, one.partition)
             self.tops[place] = max(self.tops.get(place, _NEVER), one.offset)
-            self.take(name, one)
+            self.add_one_message(name, one)
         self.show_full()
         self.timeout(now)
 
@@ -172,31 +174,31 @@ class ClockModel(Model):
         is_early = self.early_due is not None and self.early_due <= now
         self.show(lambda one: (self.late_due[one.end] <= now) if one.late else is_early)
 
-    def meet(self, name: str, mine: tuple[Message, int], _other: SideModel, *, late: bool) -> None:
+    def join_message(self, name: str, arrival: tuple[Message, int], _other: SideModel, *, late: bool) -> None:
         every = self.plan.late_every_ms if late else self.plan.early_every_ms
         if every is None:
-            self.come(name, mine, late=late)
+            self.arrive(name, arrival, late=late)
             return
         step = self.size if self.sides[name].is_unbounded else self.step
-        end = self.starts(mine[1], step)[0] + self.size
-        self.waiting.append(Waiting(name, mine, end, late))
+        end = self.starts(arrival[1], step)[0] + self.size
+        self.waiting.append(Waiting(name, arrival, end, late))
         if late:
             self.late_due.setdefault(end, self.now + every)
         elif self.early_due is None:
             self.beat = self.now if self.beat is None else self.beat
             self.early_due = self.now + every - (self.now - self.beat) % every
 
-    def come(self, name: str, mine: tuple[Message, int], *, late: bool) -> None:
+    def arrive(self, name: str, arrival: tuple[Message, int], *, late: bool) -> None:
         other = NAMES[name == "left"]
-        waits = [one.mine for one in self.waiting if one.name == other]
-        shown = [one for one in self.sides[other].accepted if one not in waits]
-        super().meet(name, mine, replace(self.sides[other], accepted=shown), late=late)
+        waits = [one.arrival for one in self.waiting if one.name == other]
+        visible_messages = [one for one in self.sides[other].accepted if one not in waits]
+        super().join_message(name, arrival, replace(self.sides[other], accepted=visible_messages), late=late)
 
     def show_full(self) -> None:
         self.show(lambda one: not one.late and one.end <= self.full(one))
 
     def full(self, one: Waiting) -> int:
-        side, message = self.sides[one.name], one.mine[0]
+        side, message = self.sides[one.name], one.arrival[0]
         if side.is_unbounded:
             return _NEVER
         if not self.is_rows:
@@ -210,7 +212,7 @@ class ClockModel(Model):
         due = [one for one in self.waiting if is_due(one)]
         for one in sorted(due, key=lambda one: one.late):
             self.waiting.remove(one)
-            self.come(one.name, one.mine, late=one.late)
+            self.arrive(one.name, one.arrival, late=one.late)
         ends = {one.end for one in self.waiting if one.late}
         self.late_due = {end: at for end, at in self.late_due.items() if end in ends}
         if all(one.late for one in self.waiting):
@@ -223,7 +225,7 @@ class ClockModel(Model):
         self.show(lambda _: True)
 
 
-class Played:
+class PlayedWindowJoin:
     """The operator, put away and built anew after each step."""
 
     def __init__(self, plan: WindowJoinPlan) -> None:
@@ -241,12 +243,12 @@ class Played:
             ]
         rows = self.operator.flush().to_pylist()
         self.keys += [row["k"] for row in rows]
-        made = [shown(row) for row in rows]
+        pairs = [pair_tuple(row) for row in rows]
         self.operator = WindowJoin(self.plan, self.store)
-        return made
+        return pairs
 
 
-def shown(row: dict) -> tuple:
+def pair_tuple(row: dict) -> tuple:
     start = next(iter(row["window"].values()))
     start = start if isinstance(start, int) else round(start.timestamp() * 1000)
     records = [row[f"{name}_{side}"] for side in NAMES for name in ("topic", "partition", "offset")]
@@ -256,33 +258,33 @@ def shown(row: dict) -> tuple:
 def steps(seed: int, count: int) -> list[tuple]:
     """Messages of both sides in turn, cut anywhere, with watermarks that trail them."""
     rng = random.Random(seed)
-    left = {name: random_messages(2 * seed + at, count) for at, name in enumerate(NAMES)}
+    remaining_messages = {name: random_messages(2 * seed + at, count) for at, name in enumerate(NAMES)}
     tops = dict.fromkeys(NAMES, _NEVER)
-    made: list[tuple] = []
-    while any(left.values()):
-        name = rng.choice([one for one in NAMES if left[one]])
+    all_steps: list[tuple] = []
+    while any(remaining_messages.values()):
+        name = rng.choice([one for one in NAMES if remaining_messages[one]])
         size = rng.choice([1, 2, 5, 20])
-        piece, left[name] = left[name][:size], left[name][size:]
-        made.append(("add_message", name, piece))
+        piece, remaining_messages[name] = remaining_messages[name][:size], remaining_messages[name][size:]
+        all_steps.append(("add_message", name, piece))
         tops[name] = max([tops[name], *(one.time for one in piece if one.time is not None)])
         if rng.random() < 0.5:
-            made.append(("watermark", name, tops[name] - rng.randrange(20)))
-    return made
+            all_steps.append(("watermark", name, tops[name] - rng.randrange(20)))
+    return all_steps
 
 
-def recut(seed: int, given: list[tuple]) -> list[tuple]:
+def recut(seed: int, all_steps: list[tuple]) -> list[tuple]:
     """The same messages in the same order of sides, cut otherwise."""
-    rng, made = random.Random(seed), []
-    for name, side, what in given:
+    rng, new_steps = random.Random(seed), []
+    for name, side, argument in all_steps:
         if name != "add_message":
-            made.append((name, side, what))
-        rest = what if name == "add_message" else []
+            new_steps.append((name, side, argument))
+        rest = argument if name == "add_message" else []
         while rest:
             size = rng.choice([1, 3, len(rest)])
-            made.append((name, side, rest[:size]))
+            new_steps.append((name, side, rest[:size]))
             rest = rest[size:]
-    return made
+    return new_steps
 
 
-def as_table(name: str, what) -> pa.Table:
-    return table(what) if name == "add_message" else what
+def as_table(name: str, argument) -> pa.Table:
+    return table(argument) if name == "add_message" else argument

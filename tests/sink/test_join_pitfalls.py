@@ -9,7 +9,7 @@ from __future__ import annotations
 from keyedwm.core.watermark import Guarantee
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import LEFT, RIGHT
-from tests.operators.joins import Driven, Mark, Row, Rows, plan_of
+from tests.operators.joins import DrivenJoin, Mark, Row, Rows, plan_of
 from tests.sink.test_inline import barrier, moved
 from tests.sink.test_pitfalls import BOTH, first_job, second_job
 from tests.tools import EPOCH, events
@@ -24,7 +24,7 @@ def publish(sink, snapshot: int, row: str, watermark_ms: int) -> None:
     sink.publish_and_settle(snapshot, sink.placed(snapshot, [(row, 0)], control))
 
 
-def joined(join: Driven, batches: list) -> int:
+def joined(join: DrivenJoin, batches: list) -> int:
     """Give the second job's batches to its join, each judged by the watermark stamped on it; returns the pairs."""
     pairs = 0
     for batch in batches:
@@ -38,10 +38,10 @@ def joined(join: Driven, batches: list) -> int:
     return pairs
 
 
-def played(first_job, second_job, guarantee: Guarantee, watermark_ms: int) -> tuple[int, Driven]:
+def played(first_job, second_job, guarantee: Guarantee, watermark_ms: int) -> tuple[int, DrivenJoin]:
     """A, a barrier, B and its watermark; then B's snapshot again. Returns the pairs and the join."""
     sink = first_job(guarantee)
-    join = Driven(plan_of([Bound(0, 0, 0, 10_000)]), restarts=True)
+    join = DrivenJoin(plan_of([Bound(0, 0, 0, 10_000)]), restarts=True)
     publish(sink, 0, f"A:{A_MS}", 900)
     publish(sink, 1, f"B:{B_MS}", watermark_ms)
     reader = second_job(sink.topic, guarantee)

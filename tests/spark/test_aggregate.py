@@ -38,7 +38,7 @@ from keyedwm.spark import (
     variance,
     with_watermark,
 )
-from tests.operators.streams import events, plan_of, played
+from tests.operators.streams import events, plan_of, play_batches
 from tests.spark.started import AHEAD, event, keyed, panes, steer
 from tests.tools import Record, produce, wait_until
 
@@ -190,7 +190,7 @@ def test_exact_aggregates_are_those_of_spark(spark):
             ("part", avg("x", where="n > 0")), ("best", max("n", where="s = 'p'")),
         ),
     )  # fmt: skip
-    ours = {row["k"]: row for row in played(plan, DrivenOperator(plan), [([rows], None)])}
+    ours = {row["k"]: row for row in play_batches(plan, DrivenOperator(plan), [([rows], None)])}
     values = [(row.k, row.time_ms, row.n, row.x, row.s) for row in rows]
     frame = spark.createDataFrame(values, "k string, t long, n long, x double, s string")
     chosen = F.expr("n > 0")

@@ -9,8 +9,8 @@ from keyedwm.operators.frames.plan import SlidingWindow
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import CompletedBy, RowWindow
-from tests.operators.laws.scalar import NEVER, Listed, ScalarModel, by_key, by_offset, by_time
-from tests.operators.stored import KEEP_ALL, Message, table, told
+from tests.operators.laws.scalar import NEVER, ListedWindow, ScalarModel, by_key, by_offset, by_time
+from tests.operators.stored import KEEP_ALL, Message, records_text, table
 
 
 @dataclass
@@ -26,15 +26,15 @@ class GridModel(ScalarModel):
     late_rows: int | None = None
     accumulating: bool = True
     late_every_ms: int | None = None
-    told: dict = field(default_factory=dict)
-    held: list[Message] = field(default_factory=list)
-    seen: set = field(default_factory=set)
+    records_in_panes: dict = field(default_factory=dict)
+    held_messages: list[Message] = field(default_factory=list)
+    seen_records: set = field(default_factory=set)
     horizon: int = NEVER
     floor: int = NEVER
-    shown: dict = field(default_factory=dict)
+    pane_counts: dict = field(default_factory=dict)
     rejected: list = field(default_factory=list)
-    dropped: int = 0
-    made: list = field(default_factory=list)
+    dropped_messages: int = 0
+    results: list = field(default_factory=list)
     now: int = 0
     due: dict[int, int] = field(default_factory=dict)  # when late panes are due, by the window's end
 
@@ -57,16 +57,18 @@ class GridModel(ScalarModel):
         at = self.at(one)
         return [] if at is None else self.ends(at)
 
-    def take(self, messages: list[Message], now_ms: int = 0) -> None:
+    def add_messages(self, messages: list[Message], now_ms: int = 0) -> None:
         """A message may meet a window that goes by the messages before it: then these have their batch first."""
         self.now = now_ms
         horizon, kept_for = self.horizon, self.retention.time_ms
-        fresh = [one for at, one in enumerate(messages) if one[3:] not in self.seen and one not in messages[:at]]
+        fresh = [
+            one for at, one in enumerate(messages) if one[3:] not in self.seen_records and one not in messages[:at]
+        ]
         for at, one in enumerate(fresh if self.full is CompletedBy.MESSAGE and kept_for else ()):
             floor, ends = horizon - kept_for, self.ends_of(one)
             if any(self.floor < end <= floor for end in ends) and ends[-1] > floor:
-                self.take(fresh[:at], now_ms)
-                self.take(fresh[at:], now_ms)
+                self.add_messages(fresh[:at], now_ms)
+                self.add_messages(fresh[at:], now_ms)
                 return
             horizon = horizon if one.time is None else max(horizon, one.time)
         self.take_together(messages)
@@ -74,9 +76,9 @@ class GridModel(ScalarModel):
     def take_together(self, messages: list[Message]) -> None:
         before, fresh, horizon = self.horizon, [], self.horizon
         for one in messages:
-            if one[3:] in self.seen:
+            if one[3:] in self.seen_records:
                 continue
-            self.seen.add(one[3:])
+            self.seen_records.add(one[3:])
             if self.at(one) is None:
                 self.rejected.append((one, "no event time"))
                 continue
@@ -88,17 +90,17 @@ class GridModel(ScalarModel):
             elif ends[-1] <= floor:
                 self.rejected.append((one, "outside the retention"))
             else:
-                self.held.append(one)
+                self.held_messages.append(one)
                 fresh.append(one)
-            horizon = self.moved(horizon, self.at(one))
-        changed = {(end, one.k) for one in fresh for end in self.ends_of(one)}
-        self.show_late([pair for pair in changed if self.floor < pair[0] <= before])
+            horizon = self.horizon_after(horizon, self.at(one))
+        changed_windows = {(end, one.k) for one in fresh for end in self.ends_of(one)}
+        self.show_late([pair for pair in changed_windows if self.floor < pair[0] <= before])
         if self.rows is not None:
-            due = [(end, k) for end, k in changed if end > max(before, self.floor)]
-            self.show([pair for pair in due if self.news(*pair) >= self.rows], "early")
+            due = [(end, k) for end, k in changed_windows if end > max(before, self.floor)]
+            self.show([pair for pair in due if self.new_message_count(*pair) >= self.rows], "early")
         self.advance(horizon)
 
-    def moved(self, horizon: int, at: int) -> int:
+    def horizon_after(self, horizon: int, at: int) -> int:
         """Where the horizon stands behind a message at a place."""
         return max(horizon, at) if self.full is CompletedBy.MESSAGE else horizon
 
@@ -107,7 +109,7 @@ class GridModel(ScalarModel):
             for end, _ in pairs:
                 self.due.setdefault(end, self.now + self.late_every_ms)
             return
-        self.show([pair for pair in pairs if self.news(*pair) >= (self.late_rows or 0)], "late")
+        self.show([pair for pair in pairs if self.new_message_count(*pair) >= (self.late_rows or 0)], "late")
 
     def timeout(self, now_ms: int) -> None:
         self.now = now_ms
@@ -117,8 +119,8 @@ class GridModel(ScalarModel):
         return min(self.due.values(), default=None)
 
     def show_waiting(self, ends: set[int]) -> None:
-        pairs = {(end, one.k) for one in self.held for end in self.ends_of(one) if end in ends}
-        self.show([pair for pair in pairs if self.news(*pair)], "late")
+        pairs = {(end, one.k) for one in self.held_messages for end in self.ends_of(one) if end in ends}
+        self.show([pair for pair in pairs if self.new_message_count(*pair)], "late")
         self.due = {end: due for end, due in self.due.items() if end not in ends}
 
     def watermark(self, time: int) -> None:
@@ -130,7 +132,7 @@ class GridModel(ScalarModel):
             return
         pairs = {
             (end, one.k)
-            for one in self.held
+            for one in self.held_messages
             for end in self.ends_of(one)
             if max(self.horizon, self.floor) < end <= horizon
         }
@@ -140,22 +142,24 @@ class GridModel(ScalarModel):
             self.expire(horizon - self.retention.time_ms)
 
     def expire(self, last: int) -> int:
-        before = len(self.held)
+        before = len(self.held_messages)
         self.show_waiting({end for end in self.due if end <= last})
         if self.late_rows is not None:  # what was not enough
-            pairs = {(end, one.k) for one in self.held for end in self.ends_of(one) if self.floor < end <= last}
-            self.show([pair for pair in pairs if pair[0] <= self.horizon and self.news(*pair)], "late")
+            pairs = {
+                (end, one.k) for one in self.held_messages for end in self.ends_of(one) if self.floor < end <= last
+            }
+            self.show([pair for pair in pairs if pair[0] <= self.horizon and self.new_message_count(*pair)], "late")
         self.floor = max(self.floor, last)
-        self.held = [one for one in self.held if self.ends_of(one)[-1] > self.floor]
-        return before - len(self.held)
+        self.held_messages = [one for one in self.held_messages if self.ends_of(one)[-1] > self.floor]
+        return before - len(self.held_messages)
 
     def kept_ends(self) -> list[int]:
-        return sorted({end for one in self.held for end in self.ends_of(one) if end > self.floor})
+        return sorted({end for one in self.held_messages for end in self.ends_of(one) if end > self.floor})
 
     def is_beyond(self) -> bool:
         limits = self.retention
         return (limits.max_windows is not None and len(self.kept_ends()) > limits.max_windows) or (
-            limits.max_messages is not None and len(self.held) > limits.max_messages
+            limits.max_messages is not None and len(self.held_messages) > limits.max_messages
         )
 
     def limit(self) -> None:
@@ -165,43 +169,43 @@ class GridModel(ScalarModel):
     def drop_oldest(self) -> None:
         end = self.kept_ends()[0]
         if end > self.horizon:
-            self.show({(end, one.k) for one in self.held if end in self.ends_of(one)}, "early", last=True)
-        self.dropped += self.expire(end)
+            self.show({(end, one.k) for one in self.held_messages if end in self.ends_of(one)}, "early", last=True)
+        self.dropped_messages += self.expire(end)
 
     def finish(self) -> None:
         self.advance(10**9)
         self.expire(10**9)
 
-    def news(self, end: int, k: str | None) -> int:
-        return len(self.inside(end, k)) - self.shown.get((end, k), (0, 0))[1]
+    def new_message_count(self, end: int, k: str | None) -> int:
+        return len(self.inside(end, k)) - self.pane_counts.get((end, k), (0, 0))[1]
 
     def inside(self, end: int, k: str | None) -> list[Message]:
-        mine = [one for one in self.held if one.k == k and end in self.ends_of(one)]
-        return sorted(mine, key=lambda one: (self.at(one), *one[3:]))
+        window_messages = [one for one in self.held_messages if one.k == k and end in self.ends_of(one)]
+        return sorted(window_messages, key=lambda one: (self.at(one), *one[3:]))
 
     def show(self, pairs, timing: str, last: bool = False) -> None:
         for end, k in sorted(pairs, key=lambda pair: (pair[0], by_key(pair[1]))):
             inside = self.inside(end, k)
-            index, _ = self.shown.get((end, k), (0, 0))
+            index, _ = self.pane_counts.get((end, k), (0, 0))
             new = inside
             if not self.accumulating:
-                new = [one for one in inside if one[3:] not in self.told.setdefault((end, k), set())]
-                self.told[end, k] |= {one[3:] for one in inside}
+                new = [one for one in inside if one[3:] not in self.records_in_panes.setdefault((end, k), set())]
+                self.records_in_panes[end, k] |= {one[3:] for one in inside}
                 if not new and timing != "on_time" and not last:
                     continue
-            self.shown[end, k] = index + 1, len(inside)
-            shown = told(table(new)) if new else None
-            self.made.append((*self.edges(end), k, shown, timing, index, last))
+            self.pane_counts[end, k] = index + 1, len(inside)
+            record_text = records_text(table(new)) if new else None
+            self.results.append((*self.edges(end), k, record_text, timing, index, last))
 
     def edges(self, end: int) -> tuple[int, int]:
         return end - self.size, end
 
     def holding(self) -> list[Message]:
-        return sorted(self.held, key=by_time)
+        return sorted(self.held_messages, key=by_time)
 
-    def windows(self) -> Iterator[Listed]:
+    def windows(self) -> Iterator[ListedWindow]:
         for end in self.kept_ends():
-            for k in sorted({one.k for one in self.held if end in self.ends_of(one)}, key=by_key):
+            for k in sorted({one.k for one in self.held_messages if end in self.ends_of(one)}, key=by_key):
                 yield k, end - self.size, end, self.inside(end, k), end <= self.horizon
 
 
@@ -215,7 +219,7 @@ class OffsetGridModel(GridModel):
     def ends(self, at: int) -> list[int]:
         return [end for end in super().ends(at) if end >= self.offset + self.size]
 
-    def moved(self, horizon: int, at: int) -> int:
+    def horizon_after(self, horizon: int, at: int) -> int:
         """A window that the watermark completes is known to be full with its last offset."""
         return max(horizon, at + (self.full is CompletedBy.WATERMARK))
 
@@ -232,7 +236,7 @@ class RowGridModel(ScalarModel):
     retention: Retention
     rows: int | None
     channels: dict[tuple, OffsetGridModel] = field(default_factory=dict)
-    made: list = field(default_factory=list)
+    results: list = field(default_factory=list)
     is_ordered = False
 
     @classmethod
@@ -244,36 +248,36 @@ class RowGridModel(ScalarModel):
         return [one for model in self.channels.values() for one in model.rejected]
 
     @property
-    def dropped(self) -> int:
-        return sum(model.dropped for model in self.channels.values())
+    def dropped_messages(self) -> int:
+        return sum(model.dropped_messages for model in self.channels.values())
 
-    def take(self, messages: list[Message], now_ms: int = 0) -> None:
+    def add_messages(self, messages: list[Message], now_ms: int = 0) -> None:
         by_channel: dict[tuple, list[Message]] = {}
         for one in sorted(set(messages), key=lambda one: one.offset):
             by_channel.setdefault(one[3:5], []).append(one)
-        for channel, mine in sorted(by_channel.items()):
+        for channel, channel_messages in sorted(by_channel.items()):
             if channel not in self.channels:
-                first = mine[0].offset
+                first = channel_messages[0].offset
                 limits = Retention(max_windows=self.retention.max_windows or 10**9)
                 self.channels[channel] = OffsetGridModel(
-                    self.window.size, self.window.step, first, self.full, limits, self.rows, made=self.made
+                    self.window.size, self.window.step, first, self.full, limits, self.rows, made=self.results
                 )
-            self.channels[channel].take(mine, now_ms)
+            self.channels[channel].add_messages(channel_messages, now_ms)
 
     def limit(self) -> None:
         for model in self.channels.values():
             model.limit()
         most = self.retention.max_messages
         while most is not None and len(self.holding()) > most:
-            max(self.channels.values(), key=lambda model: len(model.held)).drop_oldest()
+            max(self.channels.values(), key=lambda model: len(model.held_messages)).drop_oldest()
 
     def finish(self) -> None:
         for model in self.channels.values():
             model.finish()
 
     def holding(self) -> list[Message]:
-        return sorted((one for model in self.channels.values() for one in model.held), key=by_offset)
+        return sorted((one for model in self.channels.values() for one in model.held_messages), key=by_offset)
 
-    def windows(self) -> Iterator[Listed]:
+    def windows(self) -> Iterator[ListedWindow]:
         for model in self.channels.values():
             yield from model.windows()

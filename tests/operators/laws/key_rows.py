@@ -11,21 +11,21 @@ from dataclasses import dataclass, field
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import CompletedBy, KeyRowWindow
-from tests.operators.laws.scalar import Listed, ScalarModel, by_key, by_offset, size
-from tests.operators.stored import KEEP_ALL, Message, table, told
+from tests.operators.laws.scalar import ListedWindow, ScalarModel, by_key, by_offset, size
+from tests.operators.stored import KEEP_ALL, Message, records_text, table
 
 # A key on a channel: key, topic and partition.
 Place = tuple[str | None, str, int]
 
 
 class KeyedRowsContent(ScalarModel):
-    """What both have in common: `held` gives the messages of each key and channel."""
+    """The common part of both models. `messages_by_place` gives the messages of each key and channel."""
 
     is_ordered = False
     retention: Retention
     next: dict[tuple, int]
 
-    def held(self) -> dict[Place, list[Message]]:
+    def messages_by_place(self) -> dict[Place, list[Message]]:
         raise NotImplementedError
 
     def open_windows(self, place: Place) -> list[list[Message]]:
@@ -37,26 +37,29 @@ class KeyedRowsContent(ScalarModel):
 
     def fresh(self, messages: list[Message]) -> Iterator[Message]:
         """In order of channel and offset, each once."""
-        seen = dict(self.next)
+        next_offsets = dict(self.next)
         for one in sorted(set(messages), key=lambda one: one[3:]):
-            if one.offset >= seen.get(one[3:5], 0):
+            if one.offset >= next_offsets.get(one[3:5], 0):
                 self.next[one[3:5]] = one.offset + 1
                 yield one
 
     def limit(self) -> None:
-        held = self.held()
-        for place in sorted(held, key=lambda one: (held[one][0].offset - self.next[one[1:]], one[1:], by_key(one[0]))):
-            rest = [one for inside in held.values() for one in inside]
+        messages_by_place = self.messages_by_place()
+        for place in sorted(
+            messages_by_place,
+            key=lambda one: (messages_by_place[one][0].offset - self.next[one[1:]], one[1:], by_key(one[0])),
+        ):
+            rest = [one for inside in messages_by_place.values() for one in inside]
             limits = (len(rest), self.retention.max_messages), (sum(map(size, rest)), self.retention.max_bytes)
             if all(most is None or many <= most for many, most in limits):
                 break
             for inside in self.open_windows(place):
                 self.show(inside, "early", last=True)
-            self.dropped += len(held.pop(place))
+            self.dropped_messages += len(messages_by_place.pop(place))
             self.forget(place)
 
     def finish(self) -> None:
-        for place in self.held():
+        for place in self.messages_by_place():
             for inside in self.open_windows(place):
                 self.show(inside, "on_time")
             self.forget(place)
@@ -64,13 +67,13 @@ class KeyedRowsContent(ScalarModel):
     def show(self, inside: list[Message], timing: str, last: bool = False) -> None:
         one = inside[0]
         edges = one.offset, inside[-1].offset
-        self.made.append(((one.topic, one.partition), *edges, one.k, told(table(inside)), timing, 0, last))
+        self.results.append(((one.topic, one.partition), *edges, one.k, records_text(table(inside)), timing, 0, last))
 
     def holding(self) -> list[Message]:
-        return sorted((one for inside in self.held().values() for one in inside), key=by_offset)
+        return sorted((one for inside in self.messages_by_place().values() for one in inside), key=by_offset)
 
-    def windows(self) -> Iterator[Listed]:
-        for (k, *_), inside in self.held().items():
+    def windows(self) -> Iterator[ListedWindow]:
+        for (k, *_), inside in self.messages_by_place().items():
             yield k, inside[0].offset, inside[-1].offset + 1, inside, False
 
 
@@ -81,49 +84,50 @@ class KeyRowModel(KeyedRowsContent):
     window: KeyRowWindow
     full: CompletedBy
     retention: Retention
-    came: dict = field(default_factory=dict)
+    received_messages: dict = field(default_factory=dict)
     next: dict = field(default_factory=dict)
-    made: list = field(default_factory=list)
+    results: list = field(default_factory=list)
     rejected: list = field(default_factory=list)
-    dropped: int = 0
+    dropped_messages: int = 0
 
     @classmethod
     def of(cls, plan: StorePlan) -> KeyRowModel:
         return cls(plan.window, plan.full, plan.retention)
 
-    def take(self, messages: list[Message], _now_ms: int = 0) -> None:
+    def add_messages(self, messages: list[Message], _now_ms: int = 0) -> None:
         for one in self.fresh(messages):
-            mine = self.came.setdefault((one.k, *one[3:5]), [])
-            mine.append(one)
-            if (len(mine) - 1) % self.window.step >= self.window.size:
+            place_messages = self.received_messages.setdefault((one.k, *one[3:5]), [])
+            place_messages.append(one)
+            if (len(place_messages) - 1) % self.window.step >= self.window.size:
                 self.rejected.append((one, "between windows"))
             known_ahead = self.full is CompletedBy.WATERMARK
-            for start in self.starts(len(mine)):
-                if start + self.window.size == len(mine) - (not known_ahead):
-                    self.show(mine[max(start, 0) : start + self.window.size], "on_time")
+            for start in self.starts(len(place_messages)):
+                if start + self.window.size == len(place_messages) - (not known_ahead):
+                    self.show(place_messages[max(start, 0) : start + self.window.size], "on_time")
 
     def starts(self, count: int) -> list[int]:
         """Of the windows that the first `count` messages reach, also those before the first one."""
         return [start for start in range(1 - self.window.size, count) if not start % self.window.step]
 
     def open_windows(self, place: Place) -> list[list[Message]]:
-        mine = self.came[place]
-        reached = len(mine) - (self.full is CompletedBy.MESSAGE)
+        place_messages = self.received_messages[place]
+        complete_end = len(place_messages) - (self.full is CompletedBy.MESSAGE)
         return [
-            mine[max(start, 0) : start + self.window.size]
-            for start in self.starts(len(mine))
-            if start + self.window.size > max(reached, 0) and mine[max(start, 0) : start + self.window.size]
+            place_messages[max(start, 0) : start + self.window.size]
+            for start in self.starts(len(place_messages))
+            if start + self.window.size > max(complete_end, 0)
+            and place_messages[max(start, 0) : start + self.window.size]
         ]
 
-    def held(self) -> dict[Place, list[Message]]:
-        found = {
+    def messages_by_place(self) -> dict[Place, list[Message]]:
+        open_messages = {
             place: sorted({one for inside in self.open_windows(place) for one in inside}, key=by_offset)
-            for place in self.came
+            for place in self.received_messages
         }
-        return {place: held for place, held in found.items() if held}
+        return {place: messages for place, messages in open_messages.items() if messages}
 
     def forget(self, place: Place) -> None:
-        del self.came[place]
+        del self.received_messages[place]
 
 
 @dataclass
@@ -132,39 +136,39 @@ class SessionRowModel(KeyedRowsContent):
 
     between: int
     retention: Retention = KEEP_ALL
-    came: dict = field(default_factory=dict)
+    received_messages: dict = field(default_factory=dict)
     next: dict = field(default_factory=dict)
-    made: list = field(default_factory=list)
+    results: list = field(default_factory=list)
     rejected: list = field(default_factory=list)
-    dropped: int = 0
+    dropped_messages: int = 0
 
     @classmethod
     def of(cls, plan: StorePlan) -> SessionRowModel:
         return cls(plan.window.between, plan.retention)
 
-    def take(self, messages: list[Message], _now_ms: int = 0) -> None:
+    def add_messages(self, messages: list[Message], _now_ms: int = 0) -> None:
         for one in self.fresh(messages):
-            self.came.setdefault((one.k, *one[3:5]), []).append(one)
-        for place in sorted(self.came, key=str):
+            self.received_messages.setdefault((one.k, *one[3:5]), []).append(one)
+        for place in sorted(self.received_messages, key=str):
             while over := self.first_over(place):
                 self.show(over, "on_time")
-                self.came[place] = self.came[place][len(over) :]
-            if not self.came[place]:
-                del self.came[place]
+                self.received_messages[place] = self.received_messages[place][len(over) :]
+            if not self.received_messages[place]:
+                del self.received_messages[place]
 
     def first_over(self, place: Place) -> list[Message]:
-        mine = self.came[place]
-        for at, one in enumerate(mine):
-            following = mine[at + 1].offset if at + 1 < len(mine) else self.next[place[1:]]
+        place_messages = self.received_messages[place]
+        for at, one in enumerate(place_messages):
+            following = place_messages[at + 1].offset if at + 1 < len(place_messages) else self.next[place[1:]]
             if following - one.offset > self.between + 1:
-                return mine[: at + 1]
+                return place_messages[: at + 1]
         return []
 
-    def held(self) -> dict[Place, list[Message]]:
-        return dict(self.came)
+    def messages_by_place(self) -> dict[Place, list[Message]]:
+        return dict(self.received_messages)
 
     def open_windows(self, place: Place) -> list[list[Message]]:
-        return [self.came[place]]
+        return [self.received_messages[place]]
 
     def forget(self, place: Place) -> None:
-        del self.came[place]
+        del self.received_messages[place]

@@ -29,7 +29,7 @@ from tests.operators.laws.key_rows import KeyRowModel, SessionRowModel
 from tests.operators.laws.on_demand import OnDemandModel
 from tests.operators.laws.scalar import ScalarModel
 from tests.operators.laws.sessions import SessionModel
-from tests.operators.stored import KEEP_ALL, cut, plan_of, random_messages
+from tests.operators.stored import KEEP_ALL, plan_of, random_messages, split_steps
 
 # A step: the name of a call, its argument, and the wall clock then.
 Step = tuple[str, Any, int]
@@ -133,11 +133,11 @@ def case_id(part: object) -> str:
 
 def steps(seed: object, count: int, *, has_clock: bool = True) -> list[Step]:
     """Messages and watermarks, and the wall clock beside, which moves with the messages, by less or more."""
-    rng, now_ms, made = random.Random(f"clock {seed}"), 0, []
-    for name, given in cut(f"{seed}", random_messages(f"{seed}", count), watermarks=True):
+    rng, now_ms, clock_steps = random.Random(f"clock {seed}"), 0, []
+    for name, argument in split_steps(f"{seed}", random_messages(f"{seed}", count), watermarks=True):
         now_ms += rng.choice([0, 1, 3, 10])
-        made.append((name, given, now_ms))
+        clock_steps.append((name, argument, now_ms))
         if has_clock and rng.random() < 0.3:
             now_ms += 1
-            made.append(("timeout", now_ms, now_ms))
-    return made
+            clock_steps.append(("timeout", now_ms, now_ms))
+    return clock_steps

@@ -17,26 +17,26 @@ EVERYWHERE = (-(10**6), 10**6)
 COLUMNS = ["start", "end", "topic", "partition", "first_offset", "last_offset", "messages", "bytes", "is_complete"]
 
 
-class Played(Restarted):
+class PlayedOperator(Restarted):
     """An operator that is put away and built anew after each step."""
 
     def play(self, step: Step) -> list[tuple]:
         """Play a step; return its panes."""
-        name, given, now_ms = step
-        return self.step(name, table(given), now_ms) if name == "add_message" else self.step(name, given)
+        name, argument, now_ms = step
+        return self.step(name, table(argument), now_ms) if name == "add_message" else self.step(name, argument)
 
     def holding(self) -> list[tuple]:
         return [tuple(one.values()) for one in self.operator.get_messages(*EVERYWHERE).to_pylist()]
 
-    def listed(self) -> list[tuple]:
+    def listed_windows(self) -> list[tuple]:
         return [tuple(one.values()) for one in self.operator.get_windows(*EVERYWHERE, by_key=True).to_pylist()]
 
-    def adds_up(self, held: int) -> None:
+    def adds_up(self, held_count: int) -> None:
         """Every message was taken, rejected or known as a replay, and those that were taken are held or left."""
         counts = self.operator.counts
         assert counts.given == counts.taken + counts.rejected + counts.replayed
         assert counts.rejected == len(self.rejected)
-        assert counts.taken - counts.expired - counts.dropped_messages == held
+        assert counts.taken - counts.expired - counts.dropped_messages == held_count
 
 
 class Blobs:
@@ -47,14 +47,14 @@ class Blobs:
         assert describe(plan_of(self._description)) == self._description
         self._sizes, self._state = store.sizes, json.loads(store.get(MANIFEST))
         blobs = {name: blob for name, blob in store.blobs.items() if name != MANIFEST}
-        self._listed = listed_store(self._description, ReadBlobs(self._sizes, blobs, self._state))
+        self._store_listing = listed_store(self._description, ReadBlobs(self._sizes, blobs, self._state))
 
-    def listed(self) -> list[tuple]:
+    def listed_windows(self) -> list[tuple]:
         """The windows, without their keys."""
-        return [tuple(one.values()) for one in self._listed.windows(by_key=False).select(COLUMNS).to_pylist()]
+        return [tuple(one.values()) for one in self._store_listing.windows(by_key=False).select(COLUMNS).to_pylist()]
 
     def holding(self) -> list[tuple]:
-        return [tuple(one.values()) for one in self._listed.messages().to_pylist()]
+        return [tuple(one.values()) for one in self._store_listing.messages().to_pylist()]
 
     def summary(self) -> Summary:
         return summary(self._sizes, self._state)

@@ -10,28 +10,28 @@ from tests.operators.stored import Message
 NEVER = -(10**9)
 
 # A window of a key as a model knows it: key, start, end behind it, messages in order, and whether it is complete.
-Listed = tuple[str | None, int, int, Sequence[Message], bool]
+ListedWindow = tuple[str | None, int, int, Sequence[Message], bool]
 
 
 class ScalarModel:
-    """What the laws ask of a model. `made` are its panes, and `rejected` its messages with the reason."""
+    """What the laws ask of a model. `results` are its panes, and `rejected` its messages with the reason."""
 
-    made: list[tuple]
+    results: list[tuple]
     rejected: list[tuple[Message, str]]
-    dropped: int
+    dropped_messages: int
     # Whether panes of one step, and listed windows, have the order of the model's.
     is_ordered: ClassVar[bool] = True
 
-    def play(self, name: str, given: Any, now_ms: int) -> None:
+    def play(self, name: str, argument: Any, now_ms: int) -> None:
         """Play a step: messages, a watermark, or the wall clock; then the limits of size are applied."""
         if name == "add_message":
-            self.take(given, now_ms)
+            self.add_messages(argument, now_ms)
             self.timeout(now_ms)
         else:
-            getattr(self, name)(given)
+            getattr(self, name)(argument)
         self.limit()
 
-    def take(self, messages: list[Message], now_ms: int = 0, /) -> None:
+    def add_messages(self, messages: list[Message], now_ms: int = 0, /) -> None:
         """Take messages, those of one call."""
         raise NotImplementedError
 
@@ -56,21 +56,31 @@ class ScalarModel:
         """The messages that are held, in the order of a listing."""
         raise NotImplementedError
 
-    def windows(self) -> Iterator[Listed]:
+    def windows(self) -> Iterator[ListedWindow]:
         """The windows of each key that hold a message, in the order of a listing."""
         raise NotImplementedError
 
-    def listed(self) -> list[tuple]:
+    def listed_windows(self) -> list[tuple]:
         """What `get_windows` lists by key: one row for each window, topic and partition."""
-        found = []
+        listed_rows = []
         for k, start, end, inside, is_complete in self.windows():
             for channel in sorted({one[3:5] for one in inside}):
-                mine = [one for one in inside if one[3:5] == channel]
-                offsets = [one.offset for one in mine]
-                found.append(
-                    (k, start, end, *channel, min(offsets), max(offsets), len(mine), sum(map(size, mine)), is_complete)
+                channel_messages = [one for one in inside if one[3:5] == channel]
+                offsets = [one.offset for one in channel_messages]
+                listed_rows.append(
+                    (
+                        k,
+                        start,
+                        end,
+                        *channel,
+                        min(offsets),
+                        max(offsets),
+                        len(channel_messages),
+                        sum(map(size, channel_messages)),
+                        is_complete,
+                    )
                 )
-        return found
+        return listed_rows
 
 
 def size(one: Message) -> int:

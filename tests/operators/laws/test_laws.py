@@ -17,5 +17,5 @@ def test_every_shape_has_laws():
 
 @every_case
 def test_panes_messages_and_counts_are_those_of_the_model_with_a_restart_after_each_step(kind: Kind, window, full):
-    played = seeds(2, first=2 * seed_of(kind, window, full))
-    assert sum(laws.follows_the_model(kind, window, full, seed) for seed in played) > 4
+    case_seeds = seeds(2, first=2 * seed_of(kind, window, full))
+    assert sum(laws.follows_the_model(kind, window, full, seed) for seed in case_seeds) > 4
