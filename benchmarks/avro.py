@@ -26,10 +26,11 @@ _FORMATS = {"avro": ("avro", json.dumps(SCHEMA)), "proto": ("protobuf", PROTO_TE
 
 
 def options(name: str, fields: tuple[str, ...]) -> SourceOptions:
-    given = {} if name == "json" else {"value.format": _FORMATS[name][0], "value.schema": _FORMATS[name][1]}
+    format_options = {} if name == "json" else {"value.format": _FORMATS[name][0], "value.schema": _FORMATS[name][1]}
     columns = ", ".join(["event_time", *(f"{name}:$.{field}" for field in fields)])
     return SourceOptions.parse({
-        "kafka.bootstrap.servers": "h:1", "subscribe": "t", "eventTime": f"{name}:$.ts", "columns": columns, **given,
+        "kafka.bootstrap.servers": "h:1", "subscribe": "t", "eventTime": f"{name}:$.ts", "columns": columns,
+        **format_options,
     })  # fmt: skip
 
 
@@ -42,26 +43,26 @@ def cpu_s(read: SourceOptions, some: pa.Array) -> float:
     task = ChannelRange(channel=TopicPartition("t", 0), start=0, end=count, counts=Counts(), axes={})
     names = set(read.selection.fields)
     columns = FieldColumns(read.selection.fields, names)
-    begun = time.process_time()
+    began_s = time.process_time()
     run = policy_run(task, read, {"": None}, NOW_MS, {}, columns=names)
     observed = run.observe(records)
     columns.read(None, some, observed.decoded)
-    return time.process_time() - begun
+    return time.process_time() - began_s
 
 
 def main(rows: int = 200_000) -> None:
-    made = values(rows)
-    for called, fields in (("event time and four fields", FIELDS), ("event time alone", ())):
-        reads = {name: options(name, fields) for name in made}
-        for name in made:
-            cpu_s(reads[name], made[name])  # compiled, and warm
-        took: dict[str, list[float]] = {name: [] for name in made}
+    bytes_by_format = values(rows)
+    for case, fields in (("event time and four fields", FIELDS), ("event time alone", ())):
+        reads = {name: options(name, fields) for name in bytes_by_format}
+        for name in bytes_by_format:
+            cpu_s(reads[name], bytes_by_format[name])  # compiled, and warm
+        took: dict[str, list[float]] = {name: [] for name in bytes_by_format}
         for _ in range(ROUNDS):
-            for name in made:
-                took[name].append(cpu_s(reads[name], made[name]))
+            for name in bytes_by_format:
+                took[name].append(cpu_s(reads[name], bytes_by_format[name]))
         for name, some in took.items():
             ratio = np.median([json_s / own_s for own_s, json_s in zip(some, took["json"], strict=True)])
-            print(f"{called}, {name}: {rows / min(some) / 1e6:.1f} million rows/s of CPU, {ratio:.1f}x of JSON")
+            print(f"{case}, {name}: {rows / min(some) / 1e6:.1f} million rows/s of CPU, {ratio:.1f}x of JSON")
 
 
 if __name__ == "__main__":

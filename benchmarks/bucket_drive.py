@@ -28,7 +28,7 @@ IS_FIRST_ENGINE = find_spec("keyedwm.windows.shipping") is not None
 class Blobs:
     """Spark's map state and value state, as far as a bucket uses them."""
 
-    held: dict[tuple, tuple] = field(default_factory=dict)
+    blob_values: dict[tuple, tuple] = field(default_factory=dict)
     value: tuple | None = None
     read_bytes: int = 0
     put_bytes: int = 0
@@ -36,21 +36,21 @@ class Blobs:
 
     def getValue(self, key: tuple) -> tuple:
         """Read one blob; the operator's note is read in every batch, and counted with the bucket's."""
-        (blob,) = self.held[key]
+        (blob,) = self.blob_values[key]
         if key == ("note",):
             self.note_bytes += len(blob)
         else:
             self.read_bytes += len(blob)
-        return self.held[key]
+        return self.blob_values[key]
 
     def updateValue(self, key: tuple, value: tuple) -> None:
         """Write one blob."""
         self.put_bytes += len(value[0])
-        self.held[key] = value
+        self.blob_values[key] = value
 
     def removeKey(self, key: tuple) -> None:
         """Remove one blob."""
-        del self.held[key]
+        del self.blob_values[key]
 
     def exists(self) -> bool:
         """Whether there is a note."""
@@ -102,7 +102,7 @@ class Spent:
     partial_bytes: int
 
 
-class Driven:
+class DrivenBucket:
     """One bucket of a plan, a fresh processor for every batch."""
 
     def __init__(self, kind: str, *arguments: int, aggregates: str = "sums") -> None:
@@ -113,14 +113,14 @@ class Driven:
 
     def shipped(self, rows: pa.Table | None, watermark_ms: int) -> pd.DataFrame:
         """Return what stage one ships of these rows, with a watermark and a barrier of the one channel."""
-        told = {"channel": CHANNEL, "offset": self._batch}
+        channel_row = {"channel": CHANNEL, "offset": self._batch}
         control = [
-            told | {"kind": "watermark", "key": 0, "watermark_ms": watermark_ms},
-            told | {"kind": "barrier", "snapshot": self._batch, "channels": 1},
+            channel_row | {"kind": "watermark", "key": 0, "watermark_ms": watermark_ms},
+            channel_row | {"kind": "barrier", "snapshot": self._batch, "channels": 1},
         ]
         self._batch += 1
-        ship, given = shipping(control)
-        pieces = ship(self.plan, [0], 0, [] if rows is None else [rows], given)
+        ship, control_args = shipping(control)
+        pieces = ship(self.plan, [0], 0, [] if rows is None else [rows], control_args)
         return pa.Table.from_batches(list(pieces)).to_pandas()
 
     def batch(self, shipped: pd.DataFrame) -> Spent:
@@ -139,14 +139,14 @@ class Driven:
         partials = sum(len(one) for one in shipped["partials"] if one is not None)
         return Spent(seconds, read_bytes, put_bytes, note_bytes, results, partials)
 
-    def take(self, rows: pa.Table | None, watermark_ms: int) -> Spent:
+    def run_rows(self, rows: pa.Table | None, watermark_ms: int) -> Spent:
         """Ship and run one batch."""
         return self.batch(self.shipped(rows, watermark_ms))
 
     @property
     def state_bytes(self) -> int:
         """The bytes of all blobs."""
-        return sum(len(blob) for (blob,) in self.state.held.values())
+        return sum(len(blob) for (blob,) in self.state.blob_values.values())
 
 
 def plan_of(kind: str, arguments: tuple[int, ...], aggregates: str) -> Any:
@@ -157,9 +157,9 @@ def plan_of(kind: str, arguments: tuple[int, ...], aggregates: str) -> Any:
     )
     sliding, session = (plans.Sliding, plans.Session) if IS_FIRST_ENGINE else (plans.SlidingWindow, plans.SessionWindow)
     window = session(*arguments) if kind == "session" else sliding(*arguments)
-    asked = (("n", functions.count()), *((("total", functions.sum("v")),) if aggregates == "sums" else ()))
+    asked_aggregates = (("n", functions.count()), *((("total", functions.sum("v")),) if aggregates == "sums" else ()))
     make = plans.Plan if IS_FIRST_ENGINE else plans.WindowPlan
-    return make(schema=SCHEMA, by=("k",), window=window, aggregates=asked, time="__time")
+    return make(schema=SCHEMA, by=("k",), window=window, aggregates=asked_aggregates, time="__time")
 
 
 def shipping(control: list[dict[str, Any]]) -> tuple[Any, Any]:
@@ -179,10 +179,10 @@ def shipping(control: list[dict[str, Any]]) -> tuple[Any, Any]:
 
 def bucket(plan: Any) -> Any:
     """Return a fresh processor."""
-    made = importlib.import_module("keyedwm.spark.hosting.bucket")
+    bucket_module = importlib.import_module("keyedwm.spark.hosting.bucket")
     if IS_FIRST_ENGINE:
-        return made.Bucket(plan, importlib.import_module("keyedwm.spark.round").Placing("load", (0,), 0))
-    return made.Bucket(plan, made.BucketLayout("load", (0,), ((0,),)))
+        return bucket_module.Bucket(plan, importlib.import_module("keyedwm.spark.round").Placing("load", (0,), 0))
+    return bucket_module.Bucket(plan, bucket_module.BucketLayout("load", (0,), ((0,),)))
 
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("__time", pa.int64())])
@@ -198,13 +198,13 @@ def rows_of(keys: np.ndarray, times: np.ndarray) -> pa.Table:
 def small_batches(window: str, batches: int, rows: int, keys: int) -> Iterator[Spent]:
     """Yield batches of a second after one in which every key came: what a stream of small batches costs."""
     rng = np.random.default_rng(11)
-    driven = Driven(*WINDOWS[window])
-    driven.take(rows_of(np.arange(keys), np.full(keys, START_MS)), START_MS - 2)
-    driven.take(rows_of(rng.integers(0, keys, rows), np.full(rows, START_MS)), START_MS - 1)  # compiled
+    driven_bucket = DrivenBucket(*WINDOWS[window])
+    driven_bucket.run_rows(rows_of(np.arange(keys), np.full(keys, START_MS)), START_MS - 2)
+    driven_bucket.run_rows(rows_of(rng.integers(0, keys, rows), np.full(rows, START_MS)), START_MS - 1)  # compiled
     for number in range(batches):
         at_ms = START_MS + 1_000 * number
         times = at_ms + np.sort(rng.integers(0, 1_000, rows))
-        yield driven.take(rows_of(rng.integers(0, keys, rows), times), at_ms)
+        yield driven_bucket.run_rows(rows_of(rng.integers(0, keys, rows), times), at_ms)
 
 
 HOUR_MS = 3_600_000

@@ -51,7 +51,7 @@ def measure(on: Bench) -> None:
             began = time.perf_counter()
             publish_to_kafka(how, reports, batch=batch)
             sheet.add(f"{TASKS} tasks", {"ms": (time.perf_counter() - began) * 1e3}, warming=batch == 0)
-    wanted = (BATCHES + 1) * TASKS * TASK_RECORDS
-    if (found := committed(on.cluster, TOPIC)) != wanted:
-        raise SystemExit(f"commit: {found} of {wanted} records arrived: no figure")
+    expected_records = (BATCHES + 1) * TASKS * TASK_RECORDS
+    if (committed_records := committed(on.cluster, TOPIC)) != expected_records:
+        raise SystemExit(f"commit: {committed_records} of {expected_records} records arrived: no figure")
     sheet.finish()

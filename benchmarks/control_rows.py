@@ -76,19 +76,19 @@ FORMS: dict[str, tuple[Callable, Callable, int]] = {
 
 def run(form: str, tasks: Sequence[Sequence[ControlRow]], state: dict, sheet: Sheet, number: int) -> tuple:
     """Ship a batch to the buckets and let those of a process take it: their state then, and the figures."""
-    write, take, taking = FORMS[form]
+    write, take_batch, bucket_count = FORMS[form]
     unpack_control.cache_clear()  # a round is a batch of its own
     began = time.process_time()
     shipped = [write(task) for task in tasks]
-    written = time.process_time()
-    states = [take(f"round {number}", shipped, state) for _ in range(taking)]
-    taken = time.process_time()
+    written_s = time.process_time()
+    states = [take_batch(f"round {number}", shipped, state) for _ in range(bucket_count)]
+    taken_s = time.process_time()
     if any(one != states[0] for one in states):
         raise SystemExit(f"{form}: the buckets do not agree: no figure")
     figures = {
         "megabytes": sum(map(len, shipped)) * sheet.setting["buckets"] / 1e6,
-        "tasks_cpu_ms": (written - began) * 1e3,
-        "bucket_cpu_ms": (taken - written) * 1e3 / taking,
+        "tasks_cpu_ms": (written_s - began) * 1e3,
+        "bucket_cpu_ms": (taken_s - written_s) * 1e3 / bucket_count,
     }
     return states[0], figures
 
@@ -100,10 +100,10 @@ def measure(sheet: Sheet, partitions: int, case: str) -> None:
     tracker.apply([row for task in first for row in task])
     state = tracker.state()
     for number in range(sheet.setting["rounds"] + 1):
-        made = {form: run(form, second, state, sheet, number) for form in FORMS}
-        if made["texts"][0] != made["columns"][0]:
+        results = {form: run(form, second, state, sheet, number) for form in FORMS}
+        if results["texts"][0] != results["columns"][0]:
             raise SystemExit(f"{partitions} partitions, {case}: the forms do not agree: no figure")
-        for form, (_, figures) in made.items():
+        for form, (_, figures) in results.items():
             sheet.add(f"{partitions:,} partitions, {case}: {form}", figures, warming=number == 0)
 
 
@@ -113,9 +113,9 @@ def main() -> None:
     parser.add_argument("--partitions", type=how_many, nargs="+", default=[1_000, 10_000])
     parser.add_argument("--buckets", type=how_many, default=200)
     parser.add_argument("--rounds", type=how_many, default=5)
-    chosen = parser.parse_args()
-    sheet = Sheet("control-rows", None, {"buckets": chosen.buckets, "rounds": chosen.rounds})
-    for partitions in chosen.partitions:
+    options = parser.parse_args()
+    sheet = Sheet("control-rows", None, {"buckets": options.buckets, "rounds": options.rounds})
+    for partitions in options.partitions:
         for case in CASES:
             measure(sheet, partitions, case)
     sheet.finish()

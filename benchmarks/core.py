@@ -52,19 +52,19 @@ def rows() -> None:
         for throttle in throttles:
             config = AxisConfig(0, policy, throttle)
             for name, column in (("no nulls", every), ("1 % null", some)):
-                sent = 0
+                sent_rows = 0
 
                 def act(config: AxisConfig = config, column: pa.Array = column) -> None:
-                    nonlocal sent
+                    nonlocal sent_rows
                     event_ms = column.fill_null(0).to_numpy() if column.null_count else column.to_numpy()
                     valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
                     run = AxisRun(config, AxisState(), START_MS + ROWS)
-                    sent = len(run.rows(event_ms, valid)[0])
+                    sent_rows = len(run.rows(event_ms, valid)[0])
                     late(event_ms, valid, START_MS + ROWS // 2)
 
                 seconds = best(act)
-                what = f"{type(policy).__name__}, {type(throttle).__name__}, {name}"
-                print(f"  {what:45} {ROWS / seconds / 1e6:7.0f} M rows/s  {sent:9,} watermarks")
+                case = f"{type(policy).__name__}, {type(throttle).__name__}, {name}"
+                print(f"  {case:45} {ROWS / seconds / 1e6:7.0f} M rows/s  {sent_rows:9,} watermarks")
     axis = Axis(AxisConfig(0, FixedLag(5_000), ThrottleByFrame(1000)))
     few = times[:100_000].tolist()
     seconds = best(lambda: [axis.observe(time_ms, 0) for time_ms in few])
@@ -91,11 +91,11 @@ def planning() -> None:
     state = coalescer.snapshot()
     restore = best(lambda: Coalescer.restore(state))
     print(f"  snapshot {best(coalescer.snapshot) * 1e3:6.2f} ms, restore {restore * 1e3:.2f} ms")
-    data = encode_channels(state)
+    encoded = encode_channels(state)
     print(f"state of {CHANNELS:,} channels as bytes (target 20 ms)")
     print(
         f"  encode   {best(lambda: encode_channels(state)) * 1e3:6.2f} ms, decode "
-        f"{best(lambda: decode_channels(data)) * 1e3:.2f} ms, {len(data):,} bytes"
+        f"{best(lambda: decode_channels(encoded)) * 1e3:.2f} ms, {len(encoded):,} bytes"
     )
 
 

@@ -44,7 +44,7 @@ class Process:
 
 def processes(apart: Container[int] = ()) -> dict[int, Process]:
     """This process and all below it, by id; apart: ids that are left out with all below them."""
-    found: dict[int, Process] = {}
+    found_processes: dict[int, Process] = {}
     for place in _below(Path("/proc")):
         try:
             name, fields = _stat(place)
@@ -53,9 +53,9 @@ def processes(apart: Container[int] = ()) -> dict[int, Process]:
             continue  # it has ended meanwhile
         if b"kafka.Kafka" not in command and int(place.name) not in apart:
             own, ended = (sum(map(int, fields[first : first + 2])) / _TICKS_PER_S for first in (11, 13))
-            found[int(place.name)] = Process(int(fields[1]), name, own, ended)
-    parents = {pid: one.parent for pid, one in found.items()}
-    return {pid: one for pid, one in found.items() if is_below(pid, parents)}
+            found_processes[int(place.name)] = Process(int(fields[1]), name, own, ended)
+    parents = {pid: one.parent for pid, one in found_processes.items()}
+    return {pid: one for pid, one in found_processes.items() if is_below(pid, parents)}
 
 
 def cpu_seconds(apart: Container[int] = ()) -> float:
@@ -104,8 +104,8 @@ class _Watch:
     """What all processes have used since the first look, and Java's threads also where they have ended."""
 
     def __init__(self) -> None:
-        self._found = processes()
-        self._before = _by_part(self._found)
+        self._processes = processes()
+        self._before = _by_part(self._processes)
         self._lost_s = 0.0
         self._threads: dict[tuple[int, int], tuple[Part, float]] = {}
         self._note_threads()
@@ -113,14 +113,14 @@ class _Watch:
 
     def look(self) -> None:
         """Note what each has used so far."""
-        before, self._found = self._found, processes()
-        self._lost_s += lost_s(before, self._found)
+        before, self._processes = self._processes, processes()
+        self._lost_s += lost_s(before, self._processes)
         self._note_threads()
 
     def spent(self) -> dict[Part, float]:
         """Seconds from the first look to the last, by part."""
-        used = _by_part(self._found)
-        spent = {part: used[part] - self._before[part] for part in Part}
+        used_s = _by_part(self._processes)
+        spent = {part: used_s[part] - self._before[part] for part in Part}
         spent[Part.PYTHON] += self._lost_s
         for thread, (part, seconds) in self._threads.items():
             in_thread = seconds - self._first.get(thread, (part, 0.0))[1]
@@ -129,7 +129,7 @@ class _Watch:
         return spent
 
     def _note_threads(self) -> None:
-        for pid in [pid for pid, one in self._found.items() if one.name == "java"]:
+        for pid in [pid for pid, one in self._processes.items() if one.name == "java"]:
             for place in _below(Path(f"/proc/{pid}/task")):
                 with suppress(OSError):  # it has ended meanwhile
                     name, fields = _stat(place)
@@ -138,14 +138,14 @@ class _Watch:
                         self._threads[pid, int(place.name)] = part, sum(map(int, fields[11:13])) / _TICKS_PER_S
 
 
-def _by_part(found: Mapping[int, Process]) -> dict[Part, float]:
+def _by_part(processes: Mapping[int, Process]) -> dict[Part, float]:
     """CPU seconds so far; those of Java's own threads as its rest."""
-    used = dict.fromkeys(Part, 0.0)
-    for one in found.values():
+    used_s = dict.fromkeys(Part, 0.0)
+    for one in processes.values():
         is_java = one.name == "java"
-        used[Part.REST if is_java else Part.PYTHON] += one.own_s
-        used[Part.ENDED if is_java else Part.PYTHON] += one.ended_s
-    return used
+        used_s[Part.REST if is_java else Part.PYTHON] += one.own_s
+        used_s[Part.ENDED if is_java else Part.PYTHON] += one.ended_s
+    return used_s
 
 
 def lost_s(before: Mapping[int, Process], after: Mapping[int, Process]) -> float:
@@ -153,15 +153,15 @@ def lost_s(before: Mapping[int, Process], after: Mapping[int, Process]) -> float
     leave of those that it kills as idle, so the system forgets what they used.
     """
     # By the nearest process above that goes on: it may have taken over what its child had taken over.
-    gone: dict[int, float] = {}
+    gone_s: dict[int, float] = {}
     for pid, one in before.items():
         if pid not in after:
             above = one.parent
             while above in before and above not in after:
                 above = before[above].parent
-            gone[above] = gone.get(above, 0.0) + one.own_s + one.ended_s
+            gone_s[above] = gone_s.get(above, 0.0) + one.own_s + one.ended_s
     lost_s = 0.0
-    for above, seconds in gone.items():
+    for above, seconds in gone_s.items():
         taken_over = after[above].ended_s - before[above].ended_s if above in after and above in before else 0.0
         lost_s += max(0.0, seconds - taken_over)
     return lost_s

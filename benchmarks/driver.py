@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-OURS, NATIVE = "keyedwm", "spark"
+KEYEDWM, NATIVE = "keyedwm", "spark"
 WARMING = 2
 MEMORY_MB = 4_096
 _LOOK_S = 0.05
@@ -50,16 +50,16 @@ def main() -> None:
     parser.add_argument("--buckets", type=how_many, nargs="+", default=[2, 16, 64, 256])
     parser.add_argument("--batches", type=how_many, default=5)
     parser.add_argument("--limit-s", type=float, default=600)
-    asked = parser.parse_args()
-    by_tasks = [(tasks, asked.buckets[0]) for tasks in asked.tasks]
-    by_buckets = [(asked.tasks[0], buckets) for buckets in asked.buckets[1:]]
-    sizes = [(OURS, *size) for size in by_tasks + by_buckets] + [(NATIVE, *size) for size in by_tasks]
-    setting = {"batches": asked.batches, "records_per_task": 1, "worker_cores": 2}
+    options = parser.parse_args()
+    by_tasks = [(tasks, options.buckets[0]) for tasks in options.tasks]
+    by_buckets = [(options.tasks[0], buckets) for buckets in options.buckets[1:]]
+    sizes = [(KEYEDWM, *size) for size in by_tasks + by_buckets] + [(NATIVE, *size) for size in by_tasks]
+    setting = {"batches": options.batches, "records_per_task": 1, "worker_cores": 2}
     sheet = Sheet("driver", None, setting)
     with running() as room:
         for at, (side, tasks, buckets) in enumerate([sizes[0], *sizes]):  # the first one warms the JVM up, for all
-            for made in measured(room, side, (tasks, buckets), asked.batches, asked.limit_s):
-                sheet.add(f"{side}, {tasks:,} tasks, {buckets:,} buckets", made, warming=at == 0)
+            for figures in measured(room, side, (tasks, buckets), options.batches, options.limit_s):
+                sheet.add(f"{side}, {tasks:,} tasks, {buckets:,} buckets", figures, warming=at == 0)
     sheet.finish()
 
 
@@ -120,15 +120,15 @@ def measured(
     tasks, buckets = size
     cluster, topic = room.cluster, room.topic(tasks)
     with scratch() as checkpoint:
-        rows = counted(room, topic, tasks, buckets) if side == OURS else natively_counted(room, topic, buckets)
+        rows = counted_rows(room, topic, tasks, buckets) if side == KEYEDWM else natively_counted(room, topic, buckets)
         writer = rows.writeStream.format("noop").outputMode("append")
         query = writer.option("checkpointLocation", checkpoint).start()
         deadline_s = time.monotonic() + limit_s
         try:
             for number in range(WARMING + batches):
                 append(cluster, topic, tasks)
-                began, seen = cpu_seconds(room.apart), query.lastProgress.batchId if query.lastProgress else -1
-                if not progressed(query, seen, tasks, deadline_s):
+                began, last_batch = cpu_seconds(room.apart), query.lastProgress.batchId if query.lastProgress else -1
+                if not progressed(query, last_batch, tasks, deadline_s):
                     print(f"{tasks:,} tasks, {buckets:,} buckets: not reached in {limit_s:g} s", flush=True)
                     return
                 if number >= WARMING:
@@ -137,7 +137,7 @@ def measured(
             query.stop()
 
 
-def counted(room: Room, topic: str, tasks: int, buckets: int) -> DataFrame:
+def counted_rows(room: Room, topic: str, tasks: int, buckets: int) -> DataFrame:
     """Rows of the topic, a task for each partition, counted by key and minute."""
     from keyedwm.spark import aggregate, count, tumbling
 
@@ -163,12 +163,12 @@ def natively_counted(room: Room, topic: str, buckets: int) -> DataFrame:
     return rows.groupBy(F.window("timestamp", "1 minute"), F.expr("partition key")).agg(F.count("*").alias("n"))
 
 
-def progressed(query: StreamingQuery, seen: int, records: int, deadline_s: float) -> bool:
+def progressed(query: StreamingQuery, last_batch: int, records: int, deadline_s: float) -> bool:
     """Wait until the records of one append are read; whether they were in time."""
     while time.monotonic() < deadline_s:
         if query.exception() is not None:
             raise SystemExit(f"the query failed: {query.exception()}")
-        done = [one for one in query.recentProgress if one.batchId > seen and one.numInputRows >= records]
+        done = [one for one in query.recentProgress if one.batchId > last_batch and one.numInputRows >= records]
         if done:
             return True
         time.sleep(_LOOK_S)

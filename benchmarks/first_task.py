@@ -49,16 +49,16 @@ def run(master: str, bootstrap: str, events: str, side: str) -> None:
         "spark.eventLog.compress": "false", "spark.eventLog.dir": Path(events).as_uri(),
     }  # fmt: skip
     spark = session(spark_kafka_connector_jars() if side == SPARK else (), memory="1g", conf=conf)
-    given = {"kafka.bootstrap.servers": bootstrap, "subscribe": TOPIC, "startingOffsets": "earliest"}
-    reader = spark.readStream.options(**given, maxOffsetsPerTrigger=str(BATCH))
-    frame = native(reader.format("kafka").load()) if side == SPARK else ours(reader.format("keyedwm").load())
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": TOPIC, "startingOffsets": "earliest"}
+    reader = spark.readStream.options(**options, maxOffsetsPerTrigger=str(BATCH))
+    frame = native(reader.format("kafka").load()) if side == SPARK else keyedwm_windows(reader.format("keyedwm").load())
     with scratch() as checkpoint:
         writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
         writer.trigger(availableNow=True).start().awaitTermination()
     spark.stop()
 
 
-def ours(rows: DataFrame) -> DataFrame:
+def keyedwm_windows(rows: DataFrame) -> DataFrame:
     """Windows of this package."""
     from keyedwm.spark import aggregate, count, tumbling
 
@@ -72,17 +72,17 @@ def native(rows: DataFrame) -> DataFrame:
     def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
 
-    passed = rows.select("key", "timestamp").mapInArrow(same, "key binary, timestamp timestamp")
-    timed = passed.withWatermark("timestamp", "0 seconds")
+    timed_rows = rows.select("key", "timestamp").mapInArrow(same, "key binary, timestamp timestamp")
+    timed = timed_rows.withWatermark("timestamp", "0 seconds")
     return timed.groupBy("key", F.window("timestamp", "1 minute")).count()
 
 
 def took(events: Path) -> dict[str, float | None]:
     """Return the figures of a run, in ms."""
     (log,) = events.iterdir()
-    said = [json.loads(line) for line in log.read_text().splitlines()]
+    log_events = [json.loads(line) for line in log.read_text().splitlines()]
     stages: dict[int, list[float]] = {}
-    for one in said:
+    for one in log_events:
         if one["Event"] == "SparkListenerTaskEnd":
             info = one["Task Info"]
             stages.setdefault(one["Stage ID"], []).append(info["Finish Time"] - info["Launch Time"])
@@ -97,11 +97,11 @@ def measured(bootstrap: str, side: str) -> dict[str, float | None]:
         (worker,) = place.workers
         if side == WARMED:
             home = {"HOME": str(worker.home / "home"), "TMPDIR": str(worker.home / "tmp")}
-            left = {
+            rest_environment = {
                 name: value for name, value in os.environ.items() if name not in ("XDG_CACHE_HOME", "NUMBA_CACHE_DIR")
             }
             command = [sys.executable, "-c", "from keyedwm.cli.main import main; main(['warm'])"]
-            subprocess.run(command, env={**left, **home}, check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(command, env={**rest_environment, **home}, check=True, stdout=subprocess.DEVNULL)
         command = [sys.executable, "-m", "benchmarks.first_task", "--driver", place.url, bootstrap, events, side]
         subprocess.run(command, check=True)
         return took(Path(events))
@@ -112,15 +112,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=how_many, default=3, help="so many rounds, and one to warm up")
     parser.add_argument("--driver", nargs=4, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.driver:
-        return run(*asked.driver)
+    options = parser.parse_args()
+    if options.driver:
+        return run(*options.driver)
     with broker() as kafka:
         cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
         load_hundred_bytes(cluster, TOPIC, RECORDS)
         cluster.close()
         sides = {side: partial(measured, kafka.bootstrap, side) for side in (COLD, WARMED, SPARK)}
-        in_turn(Sheet("first-task", SPARK, {"records": RECORDS, "batch": BATCH}), sides, asked.pairs)
+        in_turn(Sheet("first-task", SPARK, {"records": RECORDS, "batch": BATCH}), sides, options.pairs)
     return None
 
 

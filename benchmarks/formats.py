@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 BATCH, BATCHES = 250_000, 10
 FORMATS = {"avro": "avro-confluent", "proto": "protobuf-confluent"}
 SPARK, PRUNED = "spark, from_avro", "spark, from_avro of five fields"
-OURS = {"avro": AVRO, "proto": PROTO, "json": JSON}
+KEYEDWM = {"avro": AVRO, "proto": PROTO, "json": JSON}
 # The reader's schema of somebody who knows that Avro skips what it has not.
-NEEDED = {
+NEEDED_FIELDS = {
     **SCHEMA,
     "fields": [one for one in SCHEMA["fields"] if one["name"] in ("shop", "kind", "ts", "customer", "amount")],
 }
@@ -88,12 +88,12 @@ def native(on: Bench, *, pruned: bool) -> DataFrame:
     from pyspark.sql.functions import expr
 
     rows = on.spark.readStream.format("kafka").options(**reading(on, "avro")).load()
-    reader = {"avroSchema": json.dumps(NEEDED)} if pruned else {}
+    reader = {"avroSchema": json.dumps(NEEDED_FIELDS)} if pruned else {}
     parsed = rows.select(from_avro(expr("substring(value, 6)"), json.dumps(SCHEMA), reader).alias("o"))
     return parsed.selectExpr("o.ts AS event_time", "o.shop", "o.kind", "o.customer", "o.amount")
 
 
-def ours(on: Bench, name: str, registry: FakeRegistry, **options: str) -> DataFrame:
+def keyedwm_rows(on: Bench, name: str, registry: FakeRegistry, **options: str) -> DataFrame:
     """Our source with the registry of the tests."""
     settings = {**reading(on, name), **options}
     if name in FORMATS:
@@ -110,13 +110,13 @@ def compare_fields(on: Bench, registry: FakeRegistry, answer: dict[str, int]) ->
         if side in (SPARK, PRUNED):
             frame = native(on, pruned=side == PRUNED)
         else:
-            name = next(name for name, one in OURS.items() if one == side)
+            name = next(name for name, one in KEYEDWM.items() if one == side)
             columns = ", ".join(["event_time", *(f"{name}:$.{one}" for one in FIELDS)])
-            frame = ours(on, name, registry, eventTime=f"{name}:$.ts", columns=columns)
+            frame = keyedwm_rows(on, name, registry, eventTime=f"{name}:$.ts", columns=columns)
         return checked(side, frame, sums(), answer, on.records)
 
     sheet = Sheet("formats-fields", SPARK, {"records": on.records, "batch": BATCH})
-    in_turn(sheet, {side: partial(measured, side) for side in (SPARK, PRUNED, *OURS.values())}, on.pairs)
+    in_turn(sheet, {side: partial(measured, side) for side in (SPARK, PRUNED, *KEYEDWM.values())}, on.pairs)
 
 
 def compare_event_times(on: Bench, registry: FakeRegistry, answer: dict[str, int]) -> None:
@@ -126,7 +126,7 @@ def compare_event_times(on: Bench, registry: FakeRegistry, answer: dict[str, int
     total = [F.sum(F.unix_millis("event_time")).alias("ms")]
 
     def measured(name: str, options: dict[str, str]) -> Run:
-        return checked(name, ours(on, name, registry, **options), total, {"ms": answer["ms"]}, on.records)
+        return checked(name, keyedwm_rows(on, name, registry, **options), total, {"ms": answer["ms"]}, on.records)
 
     sides = {}
     for name, (by_field, by_timestamp) in zip(FORMATS, EVENT_TIME.values(), strict=True):

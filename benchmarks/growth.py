@@ -43,7 +43,7 @@ def source(on: Bench) -> Run:
 
 def loaded(on: Bench) -> Run:
     """Tumbling windows over loaded rows."""
-    return windows.measured(on, windows.OURS, CASE, SHARE)
+    return windows.measured(on, windows.KEYEDWM, CASE, SHARE)
 
 
 def pushed(on: Bench) -> Run:
@@ -79,7 +79,7 @@ def load(cluster: Cluster, cases: list[str]) -> None:
 
 
 @contextmanager
-def driven(cluster: Cluster, url: str, executors: int) -> Iterator[Bench]:
+def open_bench(cluster: Cluster, url: str, executors: int) -> Iterator[Bench]:
     """A driver that has so many executors of one core each."""
     conf = {
         **recommended_conf(cores=executors), "spark.master": url, "spark.cores.max": str(executors),
@@ -98,17 +98,17 @@ def main() -> None:
     parser.add_argument("--case", action="append", choices=list(CASES))
     parser.add_argument("--executors", type=how_many, nargs="+", default=[1, 2, 3])
     parser.add_argument("--rounds", type=how_many, default=2)
-    asked = parser.parse_args()
-    cases = asked.case or list(CASES)
+    options = parser.parse_args()
+    cases = options.case or list(CASES)
     setting = {"records": RECORDS, "batch": BATCH, "executor_cores": 1, "join": asdict(PAIRED)}
     sheet = Sheet("growth", None, setting)
-    with broker() as kafka, standalone(max(asked.executors), cores=1, memory_mb=MEMORY_MB) as place:
+    with broker() as kafka, standalone(max(options.executors), cores=1, memory_mb=MEMORY_MB) as place:
         print(kafka.describe(), place.describe(), sep="\n", file=sys.stderr)
         cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
         load(cluster, cases)
-        for _ in range(asked.rounds):
-            for executors in asked.executors:
-                with driven(cluster, place.url, executors) as on:
+        for _ in range(options.rounds):
+            for executors in options.executors:
+                with open_bench(cluster, place.url, executors) as on:
                     for case in cases:
                         for warming in (True, False):
                             sheet.add(f"{case}, {executors} executors", CASES[case](on), warming=warming)

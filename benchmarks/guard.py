@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.measure import how_many, machine
 
-STORED = Path(__file__).with_name("guard.json")
+STORED_RATIOS = Path(__file__).with_name("guard.json")
 # So much of a ratio must be left, and so near must two runs be to each other.
 LEAST_LEFT = 0.9
 PAIRS = 3
@@ -66,7 +66,7 @@ GUARDED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StoredRatio:
     """A stored ratio: of which figure."""
 
     figure: str
@@ -75,28 +75,28 @@ class Held:
 
 def measured(guarded: tuple[Guarded, ...], pairs: int) -> dict[str, dict[str, float]]:
     """Run the comparisons; name → figure → median ratio."""
-    found: dict[str, dict[str, float]] = {}
+    medians: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as results:
         for module, *options in dict.fromkeys((one.module, *one.options) for one in guarded):
             command = [sys.executable, "-W", "ignore", "-m", f"benchmarks.{module}", *options, "--pairs", str(pairs)]
             subprocess.run(command, check=True, env=os.environ | {"BENCH_RESULTS": results})
         for one in guarded:
             of_side = json.loads(Path(results, f"{one.result}.json").read_text(encoding="utf-8"))["ratios"][one.side]
-            found[one.name] = {what: summary["median"] for what, summary in of_side.items() if summary}
-    return found
+            medians[one.name] = {figure: summary["median"] for figure, summary in of_side.items() if summary}
+    return medians
 
 
-def left(held: Held, ratio: float) -> float:
+def share_left(stored: StoredRatio, ratio: float) -> float:
     """How much of a stored ratio is left: less than 1 if the new one is worse."""
-    return ratio / held.ratio if held.figure in RATES else held.ratio / ratio
+    return ratio / stored.ratio if stored.figure in RATES else stored.ratio / ratio
 
 
-def falls(held: Mapping[str, Held], figures: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+def falls(stored_ratios: Mapping[str, StoredRatio], figures: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
     """Return a sentence for the name of each ratio that fell by more than a tenth: what it was and is."""
     sentences = {}
     for name, of_name in figures.items():
-        one = held.get(name)
-        if one is not None and (of_it := left(one, of_name[one.figure])) < LEAST_LEFT:
+        one = stored_ratios.get(name)
+        if one is not None and (of_it := share_left(one, of_name[one.figure])) < LEAST_LEFT:
             sentences[name] = (
                 f"{name}: {one.figure} is {of_name[one.figure]:.2f} of Spark's, {one.ratio:.2f} is stored: "
                 f"{1 - of_it:.0%} worse, {1 - LEAST_LEFT:.0%} is allowed"
@@ -105,7 +105,7 @@ def falls(held: Mapping[str, Held], figures: Mapping[str, Mapping[str, float]]) 
 
 
 def fallen_twice(
-    held: Mapping[str, Held],
+    stored_ratios: Mapping[str, StoredRatio],
     guarded: tuple[Guarded, ...],
     first: Mapping[str, Mapping[str, float]],
     measure: Callable[[tuple[Guarded, ...]], Mapping[str, Mapping[str, float]]],
@@ -114,45 +114,45 @@ def fallen_twice(
 
     Why: rounds of one run of the join differ by a third on a machine with two cores.
     """
-    once = falls(held, first)
+    once = falls(stored_ratios, first)
     if not once:
         return []
     modules = {one.module for one in guarded if one.name in once}
     print("\n".join([*once.values(), f"measured once more: {', '.join(sorted(modules))}"]), flush=True)
-    twice = falls(held, measure(tuple(one for one in guarded if one.module in modules)))
+    twice = falls(stored_ratios, measure(tuple(one for one in guarded if one.module in modules)))
     return [sentence for name, sentence in twice.items() if name in once]
 
 
-def agreed(one: Guarded, first: Mapping[str, float], second: Mapping[str, float]) -> Held | None:
+def agreed(one: Guarded, first: Mapping[str, float], second: Mapping[str, float]) -> StoredRatio | None:
     """Return the ratio to store of two runs: of the first figure in which they agree; None where they do in none."""
     for figure in one.figures:
         low, high = sorted((first[figure], second[figure]))
         if low >= LEAST_LEFT * high:
-            return Held(figure, round((low + high) / 2, 3))
+            return StoredRatio(figure, round((low + high) / 2, 3))
     return None
 
 
-def stored() -> dict[str, Held]:
+def read_stored() -> dict[str, StoredRatio]:
     """Read `guard.json`."""
-    ratios: dict[str, Any] = json.loads(STORED.read_text(encoding="utf-8"))["ratios"]
-    return {name: Held(**one) for name, one in ratios.items()}
+    ratios: dict[str, Any] = json.loads(STORED_RATIOS.read_text(encoding="utf-8"))["ratios"]
+    return {name: StoredRatio(**one) for name, one in ratios.items()}
 
 
 def store(guarded: tuple[Guarded, ...], pairs: int) -> None:
     """Run everything twice, and write what both runs agree in; what is not run now stays."""
     first, second = measured(guarded, pairs), measured(guarded, pairs)
-    held = stored()
+    stored_ratios = read_stored()
     for one in guarded:
         ratio = agreed(one, first[one.name], second[one.name])
-        told = [f"{first[one.name][figure]:.2f} and {second[one.name][figure]:.2f}" for figure in one.figures]
+        ratios_text = [f"{first[one.name][figure]:.2f} and {second[one.name][figure]:.2f}" for figure in one.figures]
         if ratio is None:
-            held.pop(one.name, None)
-            print(f"{one.name}: two runs do not agree ({'; '.join(told)}): nothing is stored")
+            stored_ratios.pop(one.name, None)
+            print(f"{one.name}: two runs do not agree ({'; '.join(ratios_text)}): nothing is stored")
             continue
-        held[one.name] = ratio
-        print(f"{one.name}: {ratio.figure} {ratio.ratio:.2f} of Spark's is stored ({'; '.join(told)})")
-    ratios = {name: {"figure": one.figure, "ratio": one.ratio} for name, one in sorted(held.items())}
-    STORED.write_text(json.dumps({"machine": machine(), "ratios": ratios}, indent=1) + "\n", encoding="utf-8")
+        stored_ratios[one.name] = ratio
+        print(f"{one.name}: {ratio.figure} {ratio.ratio:.2f} of Spark's is stored ({'; '.join(ratios_text)})")
+    ratios = {name: {"figure": one.figure, "ratio": one.ratio} for name, one in sorted(stored_ratios.items())}
+    STORED_RATIOS.write_text(json.dumps({"machine": machine(), "ratios": ratios}, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -161,17 +161,20 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=sorted({one.module for one in GUARDED}))
     parser.add_argument("--pairs", type=how_many, default=PAIRS)
     parser.add_argument("--store", action="store_true", help="store the ratios in which two runs agree")
-    chosen = parser.parse_args()
-    guarded = tuple(one for one in GUARDED if one.module in (chosen.only or {one.module for one in GUARDED}))
-    if chosen.store:
-        store(guarded, chosen.pairs)
+    options = parser.parse_args()
+    guarded = tuple(one for one in GUARDED if one.module in (options.only or {one.module for one in GUARDED}))
+    if options.store:
+        store(guarded, options.pairs)
         return
-    held, found = stored(), measured(guarded, chosen.pairs)
-    for name in found.keys() - held.keys():
+    stored_ratios, medians = read_stored(), measured(guarded, options.pairs)
+    for name in medians.keys() - stored_ratios.keys():
         print(f"{name}: no ratio is stored; python -m benchmarks.guard --store stores those in which two runs agree")
-    if fallen := fallen_twice(held, guarded, found, lambda some: measured(some, chosen.pairs)):
+    if fallen := fallen_twice(stored_ratios, guarded, medians, lambda some: measured(some, options.pairs)):
         sys.exit("; ".join(fallen))
-    print(f"{len(found.keys() & held.keys())} of {len(found)} ratios are held, none fell twice by more than a tenth")
+    print(
+        f"{len(medians.keys() & stored_ratios.keys())} of {len(medians)} ratios are held, "
+        "none fell twice by more than a tenth"
+    )
 
 
 if __name__ == "__main__":

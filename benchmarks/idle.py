@@ -24,7 +24,7 @@ from benchmarks.cpu import cpu_seconds
 from benchmarks.measure import HDFS, Sheet, how_many, load_hundred_bytes, new_topic, scratch, session
 from benchmarks.memory import MIB, workers
 from benchmarks.start import RECORDS, frame
-from benchmarks.windows import DEFAULT, OURS
+from benchmarks.windows import DEFAULT, KEYEDWM
 from examples.demo.spark_jars import spark_kafka_connector_jars
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 
 SETTLE_S, LIMIT_S, HOUR_S = 20, 120, 3_600
 PAIRS = 3
-OUT = "bench-idle-out"
+OUT_TOPIC = "bench-idle-out"
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def started(spark: SparkSession, side: str, bootstrap: str, topic: str, place: Path) -> list[StreamingQuery]:
     """Start windows into a table and rows into a topic."""
-    kafka = {"kafka.bootstrap.servers": bootstrap, "topic": OUT}
+    kafka = {"kafka.bootstrap.servers": bootstrap, "topic": OUT_TOPIC}
     windows, rows = (frame(spark, side, case, bootstrap, topic) for case in ("windows", "rows"))
-    table, sink = ("keyedwm", "keyedwm") if side == OURS else ("parquet", "kafka")
-    rows = rows if side == OURS else rows.select("key", "value")
+    table, sink = ("keyedwm", "keyedwm") if side == KEYEDWM else ("parquet", "kafka")
+    rows = rows if side == KEYEDWM else rows.select("key", "value")
     writers = [
         windows.writeStream.format(table).option("path", str(place / "table")),
         rows.writeStream.format(sink).options(**kafka),
@@ -80,7 +80,7 @@ def pss_mib(pid: int) -> float:
 
 def one_driver(side: str, bootstrap: str, topic: str, seconds: int) -> None:
     """What a round's process runs: prints the figures as JSON."""
-    conf = dict(session_conf(cores=2) if side == OURS else recommended_conf(cores=2))
+    conf = dict(session_conf(cores=2) if side == KEYEDWM else recommended_conf(cores=2))
     if side == DEFAULT:
         conf[PROVIDER] = HDFS
     spark = session(spark_kafka_connector_jars(), conf=conf, memory="2g")
@@ -94,27 +94,27 @@ def one_driver(side: str, bootstrap: str, topic: str, seconds: int) -> None:
         if trouble := [query.exception() for query in queries if not query.isActive]:
             raise SystemExit(f"idle {side}: {trouble}")
         time.sleep(SETTLE_S)
-        used, at_broker, began = cpu_seconds(), broker_seconds(), time.monotonic()
+        used_s, at_broker, began = cpu_seconds(), broker_seconds(), time.monotonic()
         time.sleep(seconds)
         hours = (time.monotonic() - began) / HOUR_S
         pids = workers()
-        told = {
-            "cpu_s_an_hour": (cpu_seconds() - used) / hours,
+        figures = {
+            "cpu_s_an_hour": (cpu_seconds() - used_s) / hours,
             "broker_cpu_s_an_hour": (broker_seconds() - at_broker) / hours,
             "python_processes": len(pids),
             "python_pss_mib": sum(map(pss_mib, pids)),
         }
         for query in queries:
             query.stop()
-    print(json.dumps(told), flush=True)
+    print(json.dumps(figures), flush=True)
     spark.stop()
 
 
 def round_of(side: str, bootstrap: str, topic: str, seconds: int) -> dict[str, float]:
     """Run one driver."""
     command = [sys.executable, "-m", "benchmarks.idle", "--one", side, bootstrap, topic, "--seconds", str(seconds)]
-    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return json.loads(told.stdout.splitlines()[-1])
+    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(process.stdout.splitlines()[-1])
 
 
 def main() -> None:
@@ -123,20 +123,20 @@ def main() -> None:
     parser.add_argument("--seconds", type=how_many, default=60)
     parser.add_argument("--pairs", type=how_many, default=PAIRS)
     parser.add_argument("--one", nargs=3, metavar=("SIDE", "BOOTSTRAP", "TOPIC"), help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
-    if chosen.one:
-        one_driver(*chosen.one, chosen.seconds)
+    options = parser.parse_args()
+    if options.one:
+        one_driver(*options.one, options.seconds)
         return
     with broker("local") as kafka:  # its CPU is seen from here
         print(kafka.describe(), file=sys.stderr)
         cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
         topic = f"bench-idle-{time.time_ns()}"
         load_hundred_bytes(cluster, topic, RECORDS)
-        new_topic(cluster, OUT)
+        new_topic(cluster, OUT_TOPIC)
         cluster.close()
-        sheet = Sheet("idle", DEFAULT, {"records": RECORDS, "seconds": chosen.seconds, "queries": 2})
-        sides = {side: partial(round_of, side, kafka.bootstrap, topic, chosen.seconds) for side in (DEFAULT, OURS)}
-        for _ in range(chosen.pairs):
+        sheet = Sheet("idle", DEFAULT, {"records": RECORDS, "seconds": options.seconds, "queries": 2})
+        sides = {side: partial(round_of, side, kafka.bootstrap, topic, options.seconds) for side in (DEFAULT, KEYEDWM)}
+        for _ in range(options.pairs):
             for side, run in sides.items():
                 sheet.add(side, run())
         sheet.finish()

@@ -49,7 +49,7 @@ def joins(on: Bench) -> Iterator[Sides]:
     """One to one."""
     case, topics = join.CASES["one-to-one"], ("flames-left", "flames-right")
     join.load(on.cluster, topics, case)
-    yield {side: partial(join.measured, on, side, case, topics) for side in (join.DEFAULT, join.OURS, join.PUSHED)}
+    yield {side: partial(join.measured, on, side, case, topics) for side in (join.DEFAULT, join.KEYEDWM, join.PUSHED)}
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def medians(on: Bench) -> Iterator[Sides]:
     cloudpickle.register_pickle_by_value(store_native)
     share = store.SHARES[store.PUSHED]
     store.load(on.cluster, store._topic(share.records), store.STREAM, share.records)  # noqa: SLF001 - ours
-    yield {side: partial(store.measured, on, side, share) for side in (store.BUCKETS, store.OURS, store.PUSHED)}
+    yield {side: partial(store.measured, on, side, share) for side in (store.BUCKETS, store.KEYEDWM, store.PUSHED)}
 
 
 @contextmanager
@@ -68,12 +68,12 @@ def small_batches(on: Bench) -> Iterator[Sides]:
     new_topic(on.cluster, topic)
     state_spark.produce(on, topic, np.arange(keys), 0)
     with scratch() as place:
-        held = {side: f"{place}/{number}" for number, side in enumerate((state_spark.ROCKS, state_spark.PUSHED))}
-        for side, checkpoint in held.items():
+        checkpoints = {side: f"{place}/{number}" for number, side in enumerate((state_spark.ROCKS, state_spark.PUSHED))}
+        for side, checkpoint in checkpoints.items():
             state_spark.drained(on, side, topic, keys, checkpoint)
         random = np.random.default_rng(3).integers(0, keys, records)
         state_spark.produce(on, topic, random, keys // state_spark.BATCH)
-        yield {side: partial(state_spark.measured, on, side, topic, records, one) for side, one in held.items()}
+        yield {side: partial(state_spark.measured, on, side, topic, records, one) for side, one in checkpoints.items()}
 
 
 CASES = {"join": joins, "median": medians, "small-batches": small_batches}
@@ -94,12 +94,12 @@ def profile(on: Bench, name: str, into: Path) -> None:
                 print(f"  {part:45} {seconds:8.2f} s", flush=True)
             stacks = jvm_stacks(recording)
             total = sum(stacks.values())
-            for part, found in by_part(stacks, PARTS, "other Java").items():
-                if weight := sum(found.values()):
+            for part, frame_weights in by_part(stacks, PARTS, "other Java").items():
+                if weight := sum(frame_weights.values()):
                     print(f"  Java: {part:45} {weight / total:6.1%}", flush=True)
-            drawn = into / f"{name}-{side.replace(', ', '-').replace(' ', '-')}.svg"
-            draw(stacks, f"{name}, {side}: Java code on a CPU, {total:,.0f} samples", drawn)
-            print(f"  {drawn}", flush=True)
+            svg_path = into / f"{name}-{side.replace(', ', '-').replace(' ', '-')}.svg"
+            draw(stacks, f"{name}, {side}: Java code on a CPU, {total:,.0f} samples", svg_path)
+            print(f"  {svg_path}", flush=True)
 
 
 def main() -> None:
@@ -107,13 +107,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", action="append", choices=list(CASES))
     parser.add_argument("--into", type=Path, default=Path("build", "flames"))
-    chosen = parser.parse_args()
-    chosen.into.mkdir(parents=True, exist_ok=True)
+    options = parser.parse_args()
+    options.into.mkdir(parents=True, exist_ok=True)
     with running() as (cluster, spark):
-        on = Bench(cluster, spark, tuple(chosen.case or CASES), None, 1)
+        on = Bench(cluster, spark, tuple(options.case or CASES), None, 1)
         for name in on.cases:
             print(f"{name}: loading", file=sys.stderr)
-            profile(on, name, chosen.into)
+            profile(on, name, options.into)
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from keyedwm.kafka.requests.cluster import Cluster
 
 LAG = "1 second"
-OURS, DEFAULT, ROCKS = "keyedwm", "spark, default store", "spark, RocksDB"
-PUSHED = f"{OURS}, stage one in the source"
+KEYEDWM, DEFAULT, ROCKS = "keyedwm", "spark, default store", "spark, RocksDB"
+PUSHED = f"{KEYEDWM}, stage one in the source"
 CLOSING_MS = 3_600_000  # what closes the last rows comes so much later
 _COLUMNS = ("key", "value", "partition", "offset", "event_time", "watermark", "control")
 WITHIN_MS, APART_MS, PER_MS = 10_000, 5_000, 10
@@ -54,13 +54,13 @@ class Case:
         """The number of right records."""
         return self.left * self.fan_out
 
-    def asked(self, on: Bench) -> Case:
+    def sized_for(self, on: Bench) -> Case:
         """Return the case with the records and micro-batches that the command line asks for."""
         if on.batches is None:
-            left = on.at_most(self.left)
-            return replace(self, left=left, keys=min(self.keys, left), batch=min(self.batch, left))
-        left = self.batch * on.batches if on.asked is None else on.at_most(self.left)
-        return replace(self, left=left, keys=min(self.keys, left), batch=max(1, left // on.batches))
+            left_rows = on.at_most(self.left)
+            return replace(self, left=left_rows, keys=min(self.keys, left_rows), batch=min(self.batch, left_rows))
+        left_rows = self.batch * on.batches if on.asked_records is None else on.at_most(self.left)
+        return replace(self, left=left_rows, keys=min(self.keys, left_rows), batch=max(1, left_rows // on.batches))
 
 
 CASES = {
@@ -83,10 +83,10 @@ def load(cluster: Cluster, topics: tuple[str, str], case: Case) -> None:
         times = FIRST_MS + number // PER_MS + (APART_MS if topic == topics[1] else 0)
         tables = {}
         for partition in range(PARTITIONS):
-            mine = slice(partition, records, PARTITIONS)
-            values = pa.array([VALUE], pa.binary()).take(pa.array(np.zeros(len(number[mine]), np.int64)))
-            key = names.take(pa.array(number[mine] % case.keys))
-            tables[partition] = pa.table({"key": key, "value": values, "timestamp": times[mine]})
+            own_rows = slice(partition, records, PARTITIONS)
+            values = pa.array([VALUE], pa.binary()).take(pa.array(np.zeros(len(number[own_rows]), np.int64)))
+            key = names.take(pa.array(number[own_rows] % case.keys))
+            tables[partition] = pa.table({"key": key, "value": values, "timestamp": times[own_rows]})
             if case.latest:
                 last = {"key": [topic.encode()], "value": [VALUE], "timestamp": [int(times[-1]) + CLOSING_MS]}
                 tables[partition] = pa.concat_tables([tables[partition], pa.table(last, tables[partition].schema)])
@@ -98,7 +98,7 @@ def reading(on: Bench, topic: str, batch: int) -> dict[str, str]:
     return {**on.where, "subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(batch)}
 
 
-def ours(on: Bench, case: Case, topics: tuple[str, str], *, pushed: bool) -> DataFrame:
+def keyedwm_join(on: Bench, case: Case, topics: tuple[str, str], *, pushed: bool) -> DataFrame:
     """Our join; pushed: the reading tasks divide the rows by key, so that only pairs become Spark's rows."""
     from keyedwm.spark import join, join_latest, source
 
@@ -138,36 +138,36 @@ def measured(on: Bench, side: str, case: Case, topics: tuple[str, str]) -> dict[
     from pyspark.sql import functions as F
 
     on.spark.conf.set(PROVIDER, HDFS if side == DEFAULT else ROCKSDB)
-    is_ours = side in (OURS, PUSHED)
-    frame = ours(on, case, topics, pushed=side == PUSHED) if is_ours else native(on, case, topics)
+    is_ours = side in (KEYEDWM, PUSHED)
+    frame = keyedwm_join(on, case, topics, pushed=side == PUSHED) if is_ours else native(on, case, topics)
     left, right = (F.col(offset) * PARTITIONS + F.col(partition) for offset, partition in ("op", "rq"))
     paired = F.sum((left == F.floor(right / case.fan_out)).cast("int"))
     done = finished(frame.observe("check", F.count("*").alias("n"), paired.alias("paired")).writeStream.format("noop"))
-    seen = [sum(one.observedMetrics["check"][name] or 0 for one in done.progress) for name in ("n", "paired")]
-    if seen != [case.right, case.right]:
-        raise SystemExit(f"{side}: {seen} pairs and right ones came out, {case.right} are the answer: no figure")
+    counts = [sum(one.observedMetrics["check"][name] or 0 for one in done.progress) for name in ("n", "paired")]
+    if counts != [case.right, case.right]:
+        raise SystemExit(f"{side}: {counts} pairs and right ones came out, {case.right} are the answer: no figure")
     run = done.run(case.left + case.right)
-    return run.figures() | {"state_bytes_per_row": _held(done)}
+    return run.figures() | {"state_bytes_per_row": _state_bytes_per_row(done)}
 
 
-def _held(done: Finished) -> float | None:
+def _state_bytes_per_row(done: Finished) -> float | None:
     """State in bytes for each row held, after the batch with the most rows; None where nothing says it."""
     sizes = []
     for one in done.progress:
-        ours = [m.asDict() for m in one.observedMetrics.values() if "held_rows" in m.asDict()]
-        if ours:
-            sizes.append((ours[0]["state_bytes"], ours[0]["held_rows"]))
+        own_metrics = [m.asDict() for m in one.observedMetrics.values() if "held_rows" in m.asDict()]
+        if own_metrics:
+            sizes.append((own_metrics[0]["state_bytes"], own_metrics[0]["held_rows"]))
         else:
             states = [(state.memoryUsedBytes, state.numRowsTotal) for state in one.stateOperators]
             sizes.append((sum(size for size, _ in states), sum(rows for _, rows in states)))
-    held = [(size, rows) for size, rows in sizes if size and rows]
-    size, rows = max(held, key=lambda one: one[1], default=(0, 0))
+    held_sizes = [(size, rows) for size, rows in sizes if size and rows]
+    size, rows = max(held_sizes, key=lambda one: one[1], default=(0, 0))
     return size / rows if rows else None
 
 
 def compare(on: Bench, name: str) -> None:
     """One case: load what the sides read, and run them in turn."""
-    case = CASES[name].asked(on)
+    case = CASES[name].sized_for(on)
     topics = f"bench-join-left-{name}", f"bench-join-right-{name}"
     load(on.cluster, topics, case)
     near = {"within_ms": WITHIN_MS}
@@ -179,7 +179,7 @@ def compare(on: Bench, name: str) -> None:
         # A change counts for ours however old it is, so the bound is Spark's alone.
         **({"sides": dict.fromkeys((DEFAULT, ROCKS), near)} if case.latest else near),
     }
-    sides = {side: partial(measured, on, side, case, topics) for side in (DEFAULT, ROCKS, OURS, PUSHED)}
+    sides = {side: partial(measured, on, side, case, topics) for side in (DEFAULT, ROCKS, KEYEDWM, PUSHED)}
     in_turn(Sheet(f"join-{name}", DEFAULT, setting), sides, on.pairs)
 
 

@@ -36,7 +36,7 @@ FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 HOUR_MS = 3_600_000
 STEP_H, BEHIND_H = 8, 6
 LAG = "1 hour"
-OURS, LOWEST, HIGHEST = "keyedwm", "Spark, policy min", "Spark, policy max"
+KEYEDWM, LOWEST, HIGHEST = "keyedwm", "Spark, policy min", "Spark, policy max"
 _POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 # Which airports' weather is behind.
 CASES = {"side": ("EWR", "JFK", "LGA"), "partition": ("JFK",)}
@@ -66,11 +66,11 @@ def produce(cluster: Cluster, topic: str, rows: Any) -> None:
     """Write rows, a partition for each airport."""
     tables = {}
     for partition, origin in enumerate(CASES["side"]):
-        mine = rows[rows.origin == origin]
-        if len(mine):
-            keys, values = ([str(one).encode() for one in mine[name]] for name in ("origin", "number"))
+        origin_rows = rows[rows.origin == origin]
+        if len(origin_rows):
+            keys, values = ([str(one).encode() for one in origin_rows[name]] for name in ("origin", "number"))
             columns = {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
-            tables[partition] = pa.table({**columns, "timestamp": mine.ms.tolist()})
+            tables[partition] = pa.table({**columns, "timestamp": origin_rows.ms.tolist()})
     send(cluster, topic, tables)
 
 
@@ -81,28 +81,28 @@ def joined(spark: SparkSession, addresses: str, topics: Sequence[str], side: str
     from keyedwm.spark import join
 
     where = {"kafka.bootstrap.servers": addresses, "startingOffsets": "earliest"}
-    if side == OURS:
+    if side == KEYEDWM:
         reader = spark.readStream.format("keyedwm").options(**where, watermarkLag=LAG, idleTimeout="none")
         sides = [reader.option("subscribe", topic).load() for topic in topics]
         rows = [one.select("key", "value", "event_time", "watermark", "control") for one in sides]
         both = join(*rows, "key", within=("0 seconds", "0 seconds"), names=("flights", "weather"))
         return both.where("control IS NULL")
     reader = spark.readStream.format("kafka").options(**where)
-    flown, seen = (
+    flown, weather_rows = (
         reader.option("subscribe", topic)
         .load()
         .selectExpr(f"key k{at}", f"timestamp t{at}")
         .withWatermark(f"t{at}", LAG)
         for at, topic in enumerate(topics)
     )
-    return flown.join(seen, F.expr("k0 = k1 AND t0 = t1"))
+    return flown.join(weather_rows, F.expr("k0 = k1 AND t0 = t1"))
 
 
 def came_out(query: StreamingQuery) -> int:
     """The number of pairs so far."""
     query.processAllAvailable()
-    told = [batch.observedMetrics.get("check") for batch in query.recentProgress]
-    return sum(one["n"] for one in told if one)
+    checks = [batch.observedMetrics.get("check") for batch in query.recentProgress]
+    return sum(one["n"] for one in checks if one)
 
 
 def missing(cluster: Cluster, spark: SparkSession, case: str, side: str, days: int) -> list[tuple[float, float]]:
@@ -116,13 +116,13 @@ def missing(cluster: Cluster, spark: SparkSession, case: str, side: str, days: i
         create_topic(cluster, topic, 3)
     pairs = sides[0].assign(fed=fed_at[0]).merge(sides[1].assign(fed=fed_at[1]), on=["origin", "ms"])
     possible = pairs[["fed_x", "fed_y"]].max(axis=1)
-    spark.conf.set(PROVIDER, ROCKSDB if side == OURS else HDFS)
+    spark.conf.set(PROVIDER, ROCKSDB if side == KEYEDWM else HDFS)
     spark.conf.set(_POLICY, "max" if side == HIGHEST else "min")
-    made = joined(spark, cluster.config.addresses, topics, side).observe("check", F.count("*").alias("n"))
+    counted_pairs = joined(spark, cluster.config.addresses, topics, side).observe("check", F.count("*").alias("n"))
     first = int(sides[0].ms.min())
     points = [(0.0, 0.0)]
     with scratch() as checkpoint:
-        query = made.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+        query = counted_pairs.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
         for hour in range(0, days * 24 + BEHIND_H, STEP_H):
             begin, end = first + hour * HOUR_MS, first + (hour + STEP_H) * HOUR_MS
             for topic, rows, at in zip(topics, sides, fed_at, strict=True):
@@ -150,15 +150,15 @@ def main() -> None:
     """Run every side of both cases, and draw."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=how_many, default=4)
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     with running() as (cluster, spark):
         for case in CASES:
-            lines = {side: missing(cluster, spark, case, side, chosen.days) for side in (OURS, LOWEST, HIGHEST)}
+            lines = {side: missing(cluster, spark, case, side, options.days) for side in (KEYEDWM, LOWEST, HIGHEST)}
             (FIGURES / f"join-skew-{case}.svg").write_text(picture(case, lines))
-            told = "; ".join(f"{side} {points[-1][1]:,.0f}" for side, points in lines.items())
-            flights, weather = feed(chosen.days)
+            sides_text = "; ".join(f"{side} {points[-1][1]:,.0f}" for side, points in lines.items())
+            flights, weather = feed(options.days)
             pairs = len(flights.merge(weather, on=["origin", "ms"]))
-            print(f"{TITLES[case]}: of {pairs:,} pairs missing: {told}", flush=True)
+            print(f"{TITLES[case]}: of {pairs:,} pairs missing: {sides_text}", flush=True)
 
 
 if __name__ == "__main__":

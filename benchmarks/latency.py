@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.feed import RATE
 from benchmarks.measure import HDFS, KEYS, Sheet, how_many, new_topic, scratch
 from benchmarks.turns import running
-from benchmarks.windows import DEFAULT, OURS
+from benchmarks.windows import DEFAULT, KEYEDWM
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB
 
@@ -45,13 +45,13 @@ class Arrivals:
     at_ms: dict[int, float] = field(default_factory=dict)
     batch: dict[int, int] = field(default_factory=dict)
 
-    def take(self, frame: DataFrame, batch: int) -> None:
+    def record(self, frame: DataFrame, batch: int) -> None:
         """Have the results of a micro-batch in hand."""
         from pyspark.sql import functions as F
 
-        found = frame.select(F.unix_millis("window.end").alias("end_ms"), "n").toArrow().to_pydict()
+        batch_columns = frame.select(F.unix_millis("window.end").alias("end_ms"), "n").toArrow().to_pydict()
         now_ms = time.time() * 1e3
-        for end_ms, n in zip(found["end_ms"], found["n"], strict=True):
+        for end_ms, n in zip(batch_columns["end_ms"], batch_columns["n"], strict=True):
             self.rows[end_ms] = self.rows.get(end_ms, 0) + n
             self.at_ms[end_ms], self.batch[end_ms] = now_ms, batch
 
@@ -63,9 +63,9 @@ def results(spark: SparkSession, side: str, bootstrap: str, topic: str) -> DataF
     from keyedwm.spark import aggregate, count, tumbling
 
     reading = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-    if side == OURS:
-        ours = {"columns": "key,event_time,watermark,control", "watermarkLag": LAG, "idleTimeout": "none"}
-        rows = spark.readStream.format("keyedwm").options(**reading, **ours).load().withColumnRenamed("key", "k")
+    if side == KEYEDWM:
+        own_options = {"columns": "key,event_time,watermark,control", "watermarkLag": LAG, "idleTimeout": "none"}
+        rows = spark.readStream.format("keyedwm").options(**reading, **own_options).load().withColumnRenamed("key", "k")
         rows = rows.observe("input", F.max(F.unix_millis("event_time")).alias("newest_ms"))
         return aggregate(rows, "k", tumbling(WINDOW), {"n": count()}).where("control IS NULL")
     rows = spark.readStream.format("kafka").options(**reading).load().selectExpr("key k", "timestamp")
@@ -78,14 +78,14 @@ def one_run(spark: SparkSession, cluster: Cluster, side: str, trigger: str, seco
     """Feed for so many seconds; returns the latencies by window, micro-batches after, and how the feed kept up."""
     topic = f"bench-latency-{time.time_ns()}"
     new_topic(cluster, topic)
-    spark.conf.set(PROVIDER, ROCKSDB if side == OURS else HDFS)
+    spark.conf.set(PROVIDER, ROCKSDB if side == KEYEDWM else HDFS)
     arrivals = Arrivals()
     with scratch() as checkpoint:
-        writer = results(spark, side, cluster.config.addresses, topic).writeStream.foreachBatch(arrivals.take)
+        writer = results(spark, side, cluster.config.addresses, topic).writeStream.foreachBatch(arrivals.record)
         query = writer.option("checkpointLocation", checkpoint).trigger(processingTime=trigger).start()
         first_ms = (math.ceil(time.time()) + 5) * 1_000  # the feed is up by then, and the query mostly
         feed = [sys.executable, "-m", "benchmarks.feed", cluster.config.addresses, topic, str(first_ms), str(seconds)]
-        told = subprocess.run(feed, check=True, capture_output=True, text=True)
+        feed_process = subprocess.run(feed, check=True, capture_output=True, text=True)
         last_ms = first_ms + (seconds - 1) * 1_000
         wait_for(query, arrivals, last_ms)
         query.stop()
@@ -97,7 +97,7 @@ def one_run(spark: SparkSession, cluster: Cluster, side: str, trigger: str, seco
     return {
         "latency_ms": [arrivals.at_ms[end] - end - LAG_MS for end in ends],
         "batches_after": [arrivals.batch[end] - closing[end] for end in ends],
-        "feed_p99_ms": float(told.stdout),
+        "feed_p99_ms": float(feed_process.stdout),
     }
 
 
@@ -115,14 +115,14 @@ def compare(spark: SparkSession, cluster: Cluster, name: str, pairs: int, second
     setting = {"trigger": CASES[name], "events_per_s": RATE, "keys": KEYS, "window": WINDOW, "lag": LAG}
     sheet = Sheet(f"latency-{name}", DEFAULT, {**setting, "seconds": seconds})
     for number in range(pairs + 1):
-        for side in (DEFAULT, OURS):
-            found = one_run(spark, cluster, side, CASES[name], seconds if number else WARMING_S)
-            latency_ms = found["latency_ms"]
+        for side in (DEFAULT, KEYEDWM):
+            round_figures = one_run(spark, cluster, side, CASES[name], seconds if number else WARMING_S)
+            latency_ms = round_figures["latency_ms"]
             figures = {
                 "p50_ms": float(np.median(latency_ms)),
                 "p99_ms": float(np.quantile(latency_ms, 0.99)),
-                "batches_after": float(np.mean(found["batches_after"])),
-                "feed_p99_ms": found["feed_p99_ms"],
+                "batches_after": float(np.mean(round_figures["batches_after"])),
+                "feed_p99_ms": round_figures["feed_p99_ms"],
             }
             sheet.add(side, figures, warming=number == 0)
             if number:
@@ -136,11 +136,11 @@ def main() -> None:
     parser.add_argument("--case", action="append", choices=list(CASES))
     parser.add_argument("--seconds", type=how_many, default=20)
     parser.add_argument("--pairs", type=how_many, default=5)
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     conf = {"spark.sql.streaming.numRecentProgressUpdates": "100000"}
     with running(conf) as (cluster, spark):
-        for name in chosen.case or CASES:
-            compare(spark, cluster, name, chosen.pairs, chosen.seconds)
+        for name in options.case or CASES:
+            compare(spark, cluster, name, options.pairs, options.seconds)
 
 
 if __name__ == "__main__":

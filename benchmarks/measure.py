@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-KEPT = Path(__file__).parent / "results"
+KEPT_RESULTS = Path(__file__).parent / "results"
 # A trial run writes somewhere else.
-RESULTS = Path(os.environ.get("BENCH_RESULTS", KEPT))
+RESULTS = Path(os.environ.get("BENCH_RESULTS", KEPT_RESULTS))
 NO_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
 # Spark's default state store: the one that its own operators are fastest with.
 HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -100,25 +100,25 @@ class Sheet:
             self.load.append(os.getloadavg()[0])
             if parts:
                 self.cpu_parts.setdefault(side, []).append(parts)
-        shown = "; ".join(f"{name} {_shown(name, value)}" for name, value in figures.items() if value is not None)
-        print(f"{self.name} {side}: {shown}{' (warming up)' if warming else ''}", flush=True)
+        text = "; ".join(f"{name} {_text_of(name, value)}" for name, value in figures.items() if value is not None)
+        print(f"{self.name} {side}: {text}{' (warming up)' if warming else ''}", flush=True)
         return next((value for value in figures.values() if value is not None), 0.0)
 
-    def ratios(self, side: str, what: str) -> list[float]:
+    def ratios(self, side: str, figure: str) -> list[float]:
         """Divide each round's figure by the rival's of the same round."""
         if self.rival in {None, side}:
             return []
         pairs = zip(self.runs[side], self.runs[self.rival], strict=True)
-        both = [(ours.get(what), theirs.get(what)) for ours, theirs in pairs]
-        return [ours / theirs for ours, theirs in both if ours and theirs]
+        both = [(own.get(figure), rival.get(figure)) for own, rival in pairs]
+        return [own / rival for own, rival in both if own and rival]
 
     def finish(self) -> None:
         """Print medians and ratios, and write the result file."""
         for side, runs in self.runs.items():
-            for what in runs[0]:
-                if values := [run[what] for run in runs if run[what] is not None]:
-                    of = f"; of {self.rival}'s {spread(ratios)}" if (ratios := self.ratios(side, what)) else ""
-                    print(f"{self.name} {side}: median {what} {_shown(what, median(values))}{of}", flush=True)
+            for figure in runs[0]:
+                if values := [run[figure] for run in runs if run[figure] is not None]:
+                    of = f"; of {self.rival}'s {spread(ratios)}" if (ratios := self.ratios(side, figure)) else ""
+                    print(f"{self.name} {side}: median {figure} {_text_of(figure, median(values))}{of}", flush=True)
         RESULTS.mkdir(parents=True, exist_ok=True)
         text = json.dumps(self._as_json(), indent=1)
         (RESULTS / f"{self.name}.json").write_text(text + "\n", encoding="utf-8")
@@ -163,7 +163,7 @@ def spread(ratios: list[float]) -> str:
     return f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else "-"
 
 
-def _shown(name: str, value: float) -> str:
+def _text_of(name: str, value: float) -> str:
     """A figure in words; rates are in thousands."""
     return f"{thousands(value)} thousand rows/s" if name in ("rate", "steady") else f"{value:,.2f}"
 
@@ -263,31 +263,31 @@ def finished(writer: DataStreamWriter, checkpoint: str | None = None) -> Finishe
 def drained(frame: DataFrame, records: int, spare: int = 0) -> Run:
     """Run a frame into a no-op sink to its end; raises SystemExit if it did not see every record (and `spare` more)."""
     done = finished(frame.writeStream.format("noop"))
-    seen = sum(progress.numInputRows for progress in done.progress)
-    if not records <= seen <= records + spare:
-        raise SystemExit(f"a query saw {seen} rows of {records}: no figure")
+    read_rows = sum(progress.numInputRows for progress in done.progress)
+    if not records <= read_rows <= records + spare:
+        raise SystemExit(f"a query saw {read_rows} rows of {records}: no figure")
     return done.run(records)
 
 
-def checked(side: str, frame: DataFrame, columns: Sequence[Column], wanted: Mapping[str, int], records: int) -> Run:
+def checked(side: str, frame: DataFrame, columns: Sequence[Column], expected: Mapping[str, int], records: int) -> Run:
     """As `whole`, of so many records: their rates."""
-    return whole(side, frame, columns, wanted).run(records)
+    return whole(side, frame, columns, expected).run(records)
 
 
 def whole(
-    side: str, frame: DataFrame, columns: Sequence[Column], wanted: Mapping[str, int], checkpoint: str | None = None
+    side: str, frame: DataFrame, columns: Sequence[Column], expected: Mapping[str, int], checkpoint: str | None = None
 ) -> Finished:
     """Run a frame into a no-op sink to its end, on a checkpoint of its own unless one is named.
 
-    columns: sums over what comes out, by the names of `wanted`, the exact answer. Raises SystemExit if they differ.
+    columns: sums over what comes out, by the names of `expected`, the exact answer. Raises SystemExit if they differ.
     """
     done = finished(frame.observe("check", *columns).writeStream.format("noop"), checkpoint)
-    seen = dict.fromkeys(wanted, 0)
+    answer = dict.fromkeys(expected, 0)
     for one in done.progress:
         for name, value in one.observedMetrics["check"].asDict().items():
-            seen[name] += value or 0
-    if seen != wanted:
-        raise SystemExit(f"{side}: {seen} came out, the answer is {wanted}: no figure")
+            answer[name] += value or 0
+    if answer != expected:
+        raise SystemExit(f"{side}: {answer} came out, the answer is {expected}: no figure")
     return done
 
 

@@ -41,12 +41,12 @@ def load(bootstrap: str, millions: int) -> None:
     cluster.close()
 
 
-def resident_mib(pid: int, what: str) -> float:
+def resident_mib(pid: int, field: str) -> float:
     """What a process holds: `VmRSS` now, `VmHWM` at most since `forget_peak`."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(what):
+        if line.startswith(field):
             return int(line.split()[1]) * 1_024 / MIB
-    raise SystemExit(f"/proc/{pid}/status has no {what}: the process has ended")
+    raise SystemExit(f"/proc/{pid}/status has no {field}: the process has ended")
 
 
 def forget_peak(pid: int) -> None:
@@ -56,8 +56,8 @@ def forget_peak(pid: int) -> None:
 
 def note(sheet: Sheet, number: int, pids: list[int]) -> None:
     """Note what the processes held for the batch just read."""
-    held, most = (sum(resident_mib(pid, what) for pid in pids) for what in ("VmRSS", "VmHWM"))
-    figures = {"held_mib": held, "peak_mib": most, "processes": len(pids)}
+    resident, most = (sum(resident_mib(pid, field) for pid in pids) for field in ("VmRSS", "VmHWM"))
+    figures = {"held_mib": resident, "peak_mib": most, "processes": len(pids)}
     sheet.add("a million rows at a time", figures, warming=number == 1)
     for pid in pids:
         forget_peak(pid)
@@ -117,15 +117,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--millions", type=how_many, default=10)
     parser.add_argument("--spark", action="store_true")
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     with broker() as kafka:
-        load(kafka.bootstrap, chosen.millions)
+        load(kafka.bootstrap, arguments.millions)
         options = {
             "kafka.bootstrap.servers": kafka.bootstrap, "subscribe": TOPIC, "startingOffsets": "earliest",
             "maxOffsetsPerTrigger": str(MILLION),
         }  # fmt: skip
-        sheet = Sheet("memory-spark" if chosen.spark else "memory", None, {"records": chosen.millions * MILLION})
-        run: Callable[[dict[str, str], Sheet], None] = through_spark if chosen.spark else in_process
+        sheet = Sheet("memory-spark" if arguments.spark else "memory", None, {"records": arguments.millions * MILLION})
+        run: Callable[[dict[str, str], Sheet], None] = through_spark if arguments.spark else in_process
         run(options, sheet)
         sheet.finish()
 

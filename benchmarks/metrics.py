@@ -30,16 +30,16 @@ _PATIENCE_S = 600
 
 def timed(kind: type) -> list[float]:
     """Return a list that gets the CPU seconds of each progress event in this class's handler from now on."""
-    taken: list[float] = []
+    seconds: list[float] = []
     handle = kind.onQueryProgress
 
     def onQueryProgress(self: object, event: object) -> None:
         began = time.thread_time()
         handle(self, event)
-        taken.append(time.thread_time() - began)
+        seconds.append(time.thread_time() - began)
 
     kind.onQueryProgress = onQueryProgress
-    return taken
+    return seconds
 
 
 def main() -> None:
@@ -47,37 +47,38 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--partitions", type=how_many, default=1_000)
     parser.add_argument("--rounds", type=how_many, default=10)
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with local_broker(extra=SMALL_LOGS, heap_mb=HEAP_MB) as broker:
         cluster = shared(ClientConfig.from_options({"bootstrap.servers": broker.bootstrap, **PATIENT}))
-        topic = make(cluster, chosen.partitions)
+        topic = make(cluster, arguments.partitions)
         spark = session()
-        events, ours = timed(JStreamingQueryListener), timed(MetricsListener)
+        events, listener_s = timed(JStreamingQueryListener), timed(MetricsListener)
         running = metrics(spark, address="127.0.0.1:0")
         options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
         options |= {f"kafka.{name}": value for name, value in PATIENT.items()}
         query = spark.readStream.format("keyedwm").options(**options).load().writeStream.format("noop").start()
         query.processAllAvailable()
         rounds: list[dict[str, float]] = []
-        for number in range(chosen.rounds + 1):
-            append(cluster, topic, chosen.partitions)
-            seen, before = len(events), cpu_seconds()
+        for number in range(arguments.rounds + 1):
+            append(cluster, topic, arguments.partitions)
+            seen_events, before = len(events), cpu_seconds()
             query.processAllAvailable()
             until = time.monotonic() + _PATIENCE_S
-            while len(events) == seen and time.monotonic() < until:
+            while len(events) == seen_events and time.monotonic() < until:
                 time.sleep(0.05)
             began = time.process_time()
             with urllib.request.urlopen(f"http://{running.place}/metrics") as answer:
                 answer.read()
-            handled = sum(ours[seen:])
+            handled = sum(listener_s[seen_events:])
             figures = {
-                "listener": handled, "event": sum(events[seen:]) - handled, "scrape": time.process_time() - began,
+                "listener": handled, "event": sum(events[seen_events:]) - handled,
+                "scrape": time.process_time() - began,
                 "batch": cpu_seconds() - before,
             }  # fmt: skip
-            shown = ", ".join(f"{name} {1e3 * seconds:,.1f} ms" for name, seconds in figures.items())
-            print(f"{chosen.partitions:,} partitions: {shown}{'' if number else ' (warming up)'}", flush=True)
+            figures_text = ", ".join(f"{name} {1e3 * seconds:,.1f} ms" for name, seconds in figures.items())
+            print(f"{arguments.partitions:,} partitions: {figures_text}{'' if number else ' (warming up)'}", flush=True)
             rounds += [figures] if number else []
         query.stop()
         running.stop()

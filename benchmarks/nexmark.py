@@ -50,7 +50,7 @@ QUERIES = dict(sorted(_EVERY.items(), key=lambda one: int(one[0][1:].partition("
 # Its sides have not run yet: a run has it only if --query names it.
 BY_NAME = ("q23",)
 GOLDEN = Events(Stream(rate=1_000, group=1_000), 60_000)
-SPARK, OURS, STAGED = "spark", "keyedwm", "keyedwm, stage one in the source"
+SPARK, KEYEDWM, PUSHED = "spark", "keyedwm", "keyedwm, stage one in the source"
 FIELDS = "keyedwm, JSON read by the source"
 # Of the events that are timed: enough for ten full micro-batches behind the first.
 BATCHES, QUICK_BATCHES = 12, 3
@@ -82,19 +82,19 @@ class Reading:
             rows = spark.readStream.format("kafka").options(**reading).load()
             return query.native(rows.select(*dict.fromkeys(["key", "value", "timestamp", *record])))
         reading |= {"watermarkLag": LAG, "idleTimeout": "none"}
-        if side == STAGED and query.staged:
-            return query.staged(source(spark).options(**reading))
+        if side == PUSHED and query.on_pushed:
+            return query.on_pushed(source(spark).options(**reading))
         times = "event_time,watermark,control" if query.windowed else "event_time"
         if side == FIELDS:
-            return query.ours(source(spark).options(**reading, columns=times))
-        return query.ours(
+            return query.on_keyedwm(source(spark).options(**reading, columns=times))
+        return query.on_keyedwm(
             source(spark).options(**reading, columns=",".join(dict.fromkeys(["key", "value", *record, times]))).load()
         )
 
 
 def sides_of(name: str) -> tuple[str, ...]:
     """Who runs a query, the rival first."""
-    return SPARK, OURS, STAGED if QUERIES[name].staged else FIELDS
+    return SPARK, KEYEDWM, PUSHED if QUERIES[name].on_pushed else FIELDS
 
 
 def events_for(name: str, events: Events) -> Events:
@@ -109,8 +109,8 @@ def load(cluster: Cluster, topic: str, events: Events) -> None:
     end_ms = int(events.stream.times(events.count)) + END_MS
     end = pa.table({"key": pa.array([END]), "value": pa.nulls(1, pa.binary()), "timestamp": [end_ms]})
     for first in range(0, events.count, _PIECE):
-        made = records(events.stream, first, min(_PIECE, events.count - first))
-        sender.send(topic, {p: made.take(pa.array(range(p, len(made), PARTITIONS))) for p in range(PARTITIONS)})
+        piece = records(events.stream, first, min(_PIECE, events.count - first))
+        sender.send(topic, {p: piece.take(pa.array(range(p, len(piece), PARTITIONS))) for p in range(PARTITIONS)})
     sender.send(topic, dict.fromkeys(range(PARTITIONS), end))
 
 
@@ -122,17 +122,17 @@ def golden_trouble(name: str, rows: Iterable[Sequence]) -> str | None:
         return None if sorted(map(tuple, rows)) == expected_rows else f"{name}: other rows than its answer"
     file, key = IN_VECTORS[name]
     expected = json.loads((VECTORS / file).read_text())["expect"][key]
-    found = [tuple(row) for row in rows]
-    made: dict[str, object] = {"rows": len(found)}
+    result_rows = [tuple(row) for row in rows]
+    answer: dict[str, object] = {"rows": len(result_rows)}
     if name == "q1":
-        made["sum_milli_euro"] = sum(row[2] for row in found)
+        answer["sum_milli_euro"] = sum(row[2] for row in result_rows)
     elif name == "q4":
-        sums = {str(row[0]): {"n": row[1], "sum": row[2], "avg_trunc": row[2] // row[1]} for row in found}
-        made = {"by_category": sums}
+        sums = {str(row[0]): {"n": row[1], "sum": row[2], "avg_trunc": row[2] // row[1]} for row in result_rows}
+        answer = {"by_category": sums}
     else:
-        lines = sorted(row[:4] for row in found)
-        made["sha256"] = hashlib.sha256("\n".join("|".join(map(str, line)) for line in lines).encode()).hexdigest()
-    return None if made == {part: expected[part] for part in made} else f"{name}: {made}, expected {expected}"
+        lines = sorted(row[:4] for row in result_rows)
+        answer["sha256"] = hashlib.sha256("\n".join("|".join(map(str, line)) for line in lines).encode()).hexdigest()
+    return None if answer == {part: expected[part] for part in answer} else f"{name}: {answer}, expected {expected}"
 
 
 IN_VECTORS = {
@@ -162,7 +162,7 @@ def checked_rows(spark: SparkSession, golden: Reading, side: str, name: str) -> 
     query, frame = QUERIES[name], golden.frame(spark, side, name)
     if not query.folders:
         return collected(spark, frame)
-    _, rows = log_to_files(frame, query, ours=side != SPARK)
+    _, rows = log_to_files(frame, query, is_keyedwm=side != SPARK)
     return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
 
@@ -170,7 +170,7 @@ def measured(frame: DataFrame, side: str, name: str, events: int, expected: tupl
     """Run a query to its end; raises SystemExit unless results and checksum are the expected ones."""
     query = QUERIES[name]
     if query.folders:
-        done, rows = log_to_files(frame, query, ours=side != SPARK)
+        done, rows = log_to_files(frame, query, is_keyedwm=side != SPARK)
         results = len(rows), checksum(rows)
     else:
         done = finished(observed(frame).writeStream.format("noop"))
@@ -215,34 +215,34 @@ def each_of(names: Sequence[str], run: Callable[[str], None]) -> list[str]:
 def main() -> None:
     """Check the queries, run them and write their results; exit with an error that names the queries that failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    named = parser.add_mutually_exclusive_group()
-    named.add_argument("--query", action="append", choices=list(QUERIES))
-    named.add_argument("--from", dest="first", choices=[name for name in QUERIES if name not in BY_NAME], default="q0")
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument("--query", action="append", choices=list(QUERIES))
+    choice.add_argument("--from", dest="first", choices=[name for name in QUERIES if name not in BY_NAME], default="q0")
     parser.add_argument("--events", type=how_many, help=f"{FULL_EVENTS:,} by default")
     parser.add_argument("--pairs", type=how_many, help=f"{PAIRS} by default")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_EVENTS:,} events, one round")
     parser.add_argument("--group", type=how_many, default=1, help="events are mixed in groups of so many")
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     every = [name for name in QUERIES if name not in BY_NAME]
-    names = chosen.query or every[every.index(chosen.first) :]
-    count = chosen.events or (QUICK_EVENTS if chosen.quick else FULL_EVENTS)
-    pairs = chosen.pairs or (1 if chosen.quick else PAIRS)
+    names = options.query or every[every.index(options.first) :]
+    count = options.events or (QUICK_EVENTS if options.quick else FULL_EVENTS)
+    pairs = options.pairs or (1 if options.quick else PAIRS)
     with running() as (cluster, spark):
-        events = Events(Stream(group=chosen.group), count)
+        events = Events(Stream(group=options.group), count)
         loaded: dict[bool, tuple[Reading, Reading]] = {}
 
         def run(name: str) -> None:
             of_query = events_for(name, events)
             channels = of_query.stream.channels
             if channels not in loaded:
-                batches = QUICK_BATCHES if chosen.quick else BATCHES
+                batches = QUICK_BATCHES if options.quick else BATCHES
                 loaded[channels] = readings(cluster, events_for(name, GOLDEN), of_query, batches)
             golden, timed = loaded[channels]
             for side in sides_of(name):
                 if trouble := golden_trouble(name, checked_rows(spark, golden, side, name)):
                     raise SystemExit(f"{side} {trouble}: no figure")
             print(f"nexmark-{name}: all sides gave the golden results", flush=True)
-            compare(name, timed, of_query, spark, pairs=pairs, most_warming=0 if chosen.quick else MOST_WARMING)
+            compare(name, timed, of_query, spark, pairs=pairs, most_warming=0 if options.quick else MOST_WARMING)
 
         failures = each_of(names, run)
     if failures:

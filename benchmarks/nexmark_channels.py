@@ -22,8 +22,8 @@ _DIRECTORIES, _LETTERS_EACH = 3, 4
 def channels(numbers: np.ndarray) -> pa.Table:
     """The columns `channel` and `url` of the bids with these numbers."""
     names, urls = _channels()
-    drawn = _mixed(numbers)
-    is_large, large, other = drawn % 2 == 0, drawn // 2 % len(LARGE), drawn // 8 % OTHERS
+    random_numbers = _mixed(numbers)
+    is_large, large, other = random_numbers % 2 == 0, random_numbers // 2 % len(LARGE), random_numbers // 8 % OTHERS
     at = pa.array(np.where(is_large, large, len(LARGE) + other))
     return pa.table({"channel": names.take(at), "url": urls.take(at)})
 
@@ -32,8 +32,8 @@ def channels(numbers: np.ndarray) -> pa.Table:
 def _channels() -> tuple[pa.Array, pa.Array]:
     """The names of all channels, and their URLs."""
     numbers = np.arange(len(LARGE) + OTHERS)
-    drawn = _mixed(numbers[:, None] * 100 + np.arange(_DIRECTORIES * _LETTERS_EACH)) % len(_LETTERS)
-    letters = _LETTERS[drawn].reshape(len(numbers), _DIRECTORIES, _LETTERS_EACH)
+    random_numbers = _mixed(numbers[:, None] * 100 + np.arange(_DIRECTORIES * _LETTERS_EACH)) % len(_LETTERS)
+    letters = _LETTERS[random_numbers].reshape(len(numbers), _DIRECTORIES, _LETTERS_EACH)
     paths = pa.array(["/".join("".join(one) for one in path) for path in letters.tolist()])
     ids = pa.array((numbers * 2_654_435_761 % 2**31).astype(str))
     is_named = pa.array((numbers >= len(LARGE)) & (numbers % 10 != 0))

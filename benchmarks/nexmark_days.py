@@ -68,24 +68,24 @@ def _q12(rows: DataFrame | Source) -> DataFrame:
     from keyedwm.spark import aggregate, count, tumbling
 
     bids = events_of(rows, "bidder BIGINT", "bid")
-    made = aggregate(bids, "bidder", tumbling("10 seconds"), {"bid_count": count()}, name="bids")
-    return made.where("control IS NULL").selectExpr(*_Q12)
+    counted_bids = aggregate(bids, "bidder", tumbling("10 seconds"), {"bid_count": count()}, name="bids")
+    return counted_bids.where("control IS NULL").selectExpr(*_Q12)
 
 
 def _staged_q12(read: Source) -> DataFrame:
     from keyedwm.spark import aggregate, count, tumbling
 
     bids, by = read.option("where", of_kinds("bid")), {"bidder": "json:$.bidder::bigint"}
-    made = aggregate(bids, by, tumbling("10 seconds"), {"bid_count": count()}, name="bids")
-    return made.where("control IS NULL").selectExpr(*_Q12)
+    counted_bids = aggregate(bids, by, tumbling("10 seconds"), {"bid_count": count()}, name="bids")
+    return counted_bids.where("control IS NULL").selectExpr(*_Q12)
 
 
 def _native_q12(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     bids = native_events(rows, "bidder BIGINT", "bid")
-    counted = bids.groupBy(F.window("timestamp", "10 seconds"), "bidder").agg(F.count("*").alias("bid_count"))
-    return counted.selectExpr(*_Q12)
+    windows = bids.groupBy(F.window("timestamp", "10 seconds"), "bidder").agg(F.count("*").alias("bid_count"))
+    return windows.selectExpr(*_Q12)
 
 
 def _a12(events: Events) -> pa.Table:
@@ -136,10 +136,12 @@ def _reported(bids: DataFrame, *by: str) -> DataFrame:
     parts = {"n": count(), **{f"n{rank}": count_if(condition) for rank, condition in enumerate(RANKS, 1)}}
     parts |= {"latest": max("dateTime")}
     each = aggregate(_in_roles(bids, *by), (*by, "role", "id"), tumbling(DAY), parts, name="each")
-    made: dict[str, AggregateSpec] = {name: sum(column, where=_ROLES["bidders"]) for name, column in _COUNTS.items()}
-    made |= {name: count_if(condition) for name, condition in _DISTINCT.items()} | {"latest": max("latest")}
+    aggregates: dict[str, AggregateSpec] = {
+        name: sum(column, where=_ROLES["bidders"]) for name, column in _COUNTS.items()
+    }
+    aggregates |= {name: count_if(condition) for name, condition in _DISTINCT.items()} | {"latest": max("latest")}
     rows = each.select(*by, *_OF_PARTS, "latest", "event_time", "watermark", "control")
-    return aggregate(rows, by, tumbling(DAY), made, name="report").where("control IS NULL")
+    return aggregate(rows, by, tumbling(DAY), aggregates, name="report").where("control IS NULL")
 
 
 def _native_reported(bids: DataFrame, *by: str) -> DataFrame:
@@ -149,10 +151,12 @@ def _native_reported(bids: DataFrame, *by: str) -> DataFrame:
     parts = [F.count("*").alias("n"), F.max("dateTime").alias("latest")]
     parts += [F.expr(f"count_if({condition}) n{rank}") for rank, condition in enumerate(RANKS, 1)]
     each = _in_roles(bids, *by).groupBy(F.window("timestamp", DAY), *by, "role", "id").agg(*parts)
-    made = [F.expr(f"sum({column}) FILTER (WHERE {_ROLES['bidders']}) {name}") for name, column in _COUNTS.items()]
-    made += [F.expr(f"count_if({condition}) {name}") for name, condition in _DISTINCT.items()]
+    aggregates = [
+        F.expr(f"sum({column}) FILTER (WHERE {_ROLES['bidders']}) {name}") for name, column in _COUNTS.items()
+    ]
+    aggregates += [F.expr(f"count_if({condition}) {name}") for name, condition in _DISTINCT.items()]
     rows = each.select(F.window_time("window").alias("at"), *by, *_OF_PARTS, "latest")
-    return rows.groupBy(F.window("at", DAY), *by).agg(*made, F.max("latest").alias("latest"))
+    return rows.groupBy(F.window("at", DAY), *by).agg(*aggregates, F.max("latest").alias("latest"))
 
 
 def _q15(rows: DataFrame | Source) -> DataFrame:
@@ -177,7 +181,7 @@ def _report_of(rows: pa.Table, groups: np.ndarray, count: int) -> Mapping[str, n
     """The columns of the report for each of `count` groups."""
     of_ranks = [np.ones(len(rows), bool), *ranks(rows["price"].to_numpy())]
     names = ("total", "rank1", "rank2", "rank3")
-    made = {
+    columns = {
         f"{name}_bids": np.bincount(groups[one], minlength=count) for name, one in zip(names, of_ranks, strict=True)
     }
     for column in ("bidder", "auction"):
@@ -185,8 +189,8 @@ def _report_of(rows: pa.Table, groups: np.ndarray, count: int) -> Mapping[str, n
         spread = int(ids.max()) + 1
         for name, one in zip(names, of_ranks, strict=True):
             pairs = np.unique(groups[one] * spread + ids[one])
-            made[f"{name}_{column}s"] = np.bincount(pairs // spread, minlength=count)
-    return made
+            columns[f"{name}_{column}s"] = np.bincount(pairs // spread, minlength=count)
+    return columns
 
 
 def _a15(events: Events) -> pa.Table:
@@ -220,20 +224,20 @@ _PRICE_FIELDS = "auction BIGINT, price BIGINT"
 def _q17(rows: DataFrame | Source) -> DataFrame:
     from keyedwm.spark import aggregate, count, count_if, max, min, sum, tumbling  # noqa: A004
 
-    made = {"total_bids": count()}
-    made |= {name: count_if(condition) for name, condition in zip(_RANK_BIDS, RANKS, strict=True)}
-    made |= {"min_price": min("price"), "max_price": max("price"), "sum_price": sum("price")}
-    days = aggregate(events_of(rows, _PRICE_FIELDS, "bid"), "auction", tumbling(DAY), made, name="auctions")
+    aggregates = {"total_bids": count()}
+    aggregates |= {name: count_if(condition) for name, condition in zip(_RANK_BIDS, RANKS, strict=True)}
+    aggregates |= {"min_price": min("price"), "max_price": max("price"), "sum_price": sum("price")}
+    days = aggregate(events_of(rows, _PRICE_FIELDS, "bid"), "auction", tumbling(DAY), aggregates, name="auctions")
     return days.where("control IS NULL").selectExpr("auction", _DATE, "total_bids", *_RANK_BIDS, *_PRICES)
 
 
 def _native_q17(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
-    made = [F.count("*").alias("total_bids")]
-    made += [F.expr(f"count_if({condition}) {name}") for name, condition in zip(_RANK_BIDS, RANKS, strict=True)]
-    made += [getattr(F, name)("price").alias(f"{name}_price") for name in ("min", "max", "sum")]
-    days = native_events(rows, _PRICE_FIELDS, "bid").groupBy(F.window("timestamp", DAY), "auction").agg(*made)
+    aggregates = [F.count("*").alias("total_bids")]
+    aggregates += [F.expr(f"count_if({condition}) {name}") for name, condition in zip(_RANK_BIDS, RANKS, strict=True)]
+    aggregates += [getattr(F, name)("price").alias(f"{name}_price") for name in ("min", "max", "sum")]
+    days = native_events(rows, _PRICE_FIELDS, "bid").groupBy(F.window("timestamp", DAY), "auction").agg(*aggregates)
     return days.selectExpr("auction", _DATE, "total_bids", *_RANK_BIDS, *_PRICES)
 
 
@@ -246,14 +250,23 @@ def _a17(events: Events) -> pa.Table:
     first = np.flatnonzero(np.append(True, (pairs[:, 1:] != pairs[:, :-1]).any(axis=0)))
     total = np.diff(np.append(first, len(price)))
     of_ranks = [np.add.reduceat(one.astype(np.int64), first) for one in ranks(price)]
-    lowest, highest, summed = (function.reduceat(price, first) for function in (np.minimum, np.maximum, np.add))
-    columns = (pairs[0, first], day_text(pairs[1, first]), total, *of_ranks, lowest, highest, summed // total, summed)
+    lowest, highest, total_price = (function.reduceat(price, first) for function in (np.minimum, np.maximum, np.add))
+    columns = (
+        pairs[0, first],
+        day_text(pairs[1, first]),
+        total,
+        *of_ranks,
+        lowest,
+        highest,
+        total_price // total,
+        total_price,
+    )
     return pa.table(dict(zip(_Q17, columns, strict=True)))
 
 
 _Q12_COLUMNS = ("bidder", "bid_count", "starttime", "endtime")
 DAYS: dict[str, Query] = {
-    "q12": Query(_Q12_COLUMNS, _q12, _native_q12, _a12, buckets=True, staged=_staged_q12),
+    "q12": Query(_Q12_COLUMNS, _q12, _native_q12, _a12, buckets=True, on_pushed=_staged_q12),
     "q15": Query(_Q15, _q15, _native_q15, _a15, buckets=True),
     "q16": Query(_Q16, _q16, _native_q16, _a16, buckets=True, channels=True),
     "q17": Query(_Q17, _q17, _native_q17, _a17, buckets=True),

@@ -69,39 +69,39 @@ def kinds(numbers: np.ndarray) -> np.ndarray:
 
 def persons(stream: Stream, numbers: np.ndarray) -> pa.Table:
     """The rows of these persons; `numbers` are those of persons."""
-    drawn, texts = _drawn(PERSON, numbers, stream)
+    fields, texts = _random_fields(PERSON, numbers, stream)
     user, domain, extra = texts
-    groups = [pc.utf8_lpad(pa.array(drawn[:, 3 + at]).cast(pa.string()), 4, "0") for at in range(4)]
+    groups = [pc.utf8_lpad(pa.array(fields[:, 3 + at]).cast(pa.string()), 4, "0") for at in range(4)]
     return pa.table({
-        "id": drawn[:, 0],
-        "name": pa.array(_NAMES).take(pa.array(drawn[:, 2])),
+        "id": fields[:, 0],
+        "name": pa.array(_NAMES).take(pa.array(fields[:, 2])),
         "emailAddress": pc.binary_join_element_wise(user, "@", domain, ".com", ""),
         "creditCard": pc.binary_join_element_wise(*groups, " "),
-        "city": pa.array(_CITIES).take(pa.array(drawn[:, 7])),
-        "state": pa.array(_STATES).take(pa.array(drawn[:, 8])),
-        "dateTime": drawn[:, 1],
+        "city": pa.array(_CITIES).take(pa.array(fields[:, 7])),
+        "state": pa.array(_STATES).take(pa.array(fields[:, 8])),
+        "dateTime": fields[:, 1],
         "extra": extra,
     })  # fmt: skip
 
 
 def auctions(stream: Stream, numbers: np.ndarray) -> pa.Table:
     """The rows of these auctions."""
-    drawn, (item, description, extra) = _drawn(AUCTION, numbers, stream)
+    fields, (item, description, extra) = _random_fields(AUCTION, numbers, stream)
     return pa.table({
-        "id": drawn[:, 0], "itemName": item, "description": description, "initialBid": drawn[:, 2],
-        "reserve": drawn[:, 3], "dateTime": drawn[:, 1], "expires": drawn[:, 4], "seller": drawn[:, 5],
-        "category": drawn[:, 6], "extra": extra,
+        "id": fields[:, 0], "itemName": item, "description": description, "initialBid": fields[:, 2],
+        "reserve": fields[:, 3], "dateTime": fields[:, 1], "expires": fields[:, 4], "seller": fields[:, 5],
+        "category": fields[:, 6], "extra": extra,
     })  # fmt: skip
 
 
 def bids(stream: Stream, numbers: np.ndarray) -> pa.Table:
     """The rows of these bids."""
-    drawn, (_, _, extra) = _drawn(BID, numbers, stream)
-    named = channels(numbers) if stream.channels else None
+    fields, (_, _, extra) = _random_fields(BID, numbers, stream)
+    channel_columns = channels(numbers) if stream.channels else None
     return pa.table({
-        "auction": drawn[:, 2], "bidder": drawn[:, 3], "price": drawn[:, 4],
-        **({} if named is None else {name: named[name] for name in named.column_names}),
-        "dateTime": drawn[:, 1], "extra": extra,
+        "auction": fields[:, 2], "bidder": fields[:, 3], "price": fields[:, 4],
+        **({} if channel_columns is None else {name: channel_columns[name] for name in channel_columns.column_names}),
+        "dateTime": fields[:, 1], "extra": extra,
     })  # fmt: skip
 
 
@@ -134,7 +134,7 @@ def as_json(rows: pa.Table) -> pa.Array:
     return pc.binary_join_element_wise(*parts, "}", "")
 
 
-def _drawn(kind: int, numbers: np.ndarray, stream: Stream) -> tuple[np.ndarray, list[pa.Array]]:
+def _random_fields(kind: int, numbers: np.ndarray, stream: Stream) -> tuple[np.ndarray, list[pa.Array]]:
     """Draw a kind's numbers (own id and time first) and its three texts."""
     rows = np.zeros((len(numbers), 9), np.int64)
     ends = np.zeros((3, len(numbers) + 1), np.int32)
@@ -158,7 +158,7 @@ def _draw_all(kind, numbers, delay_us, name_bytes, city_bytes, rows, ends, one, 
         time = FIRST_MS + number * delay_us // 1_000
         row = rows[at]
         row[1] = time
-        used = 32
+        used_bytes = 32
         if kind == PERSON:
             row[0] = 1_000 + person
             row[2] = _below(state, 11) * 9
@@ -169,7 +169,7 @@ def _draw_all(kind, numbers, delay_us, name_bytes, city_bytes, rows, ends, one, 
                 row[3 + group] = _below(state, 10_000)
             row[7], row[8] = _below(state, 10), _below(state, 6)
             mail = ends[0, at + 1] - ends[0, at] + ends[1, at + 1] - ends[1, at] + 5
-            used = 8 + name_bytes[row[2]] + mail + 19 + city_bytes[row[7]] + 2
+            used_bytes = 8 + name_bytes[row[2]] + mail + 19 + city_bytes[row[7]] + 2
         elif kind == AUCTION:
             row[0] = 1_000 + auction
             row[5] = 1_000 + (person // 100 * 100 if _below(state, 4) > 0 else _person(state, person))
@@ -180,13 +180,13 @@ def _draw_all(kind, numbers, delay_us, name_bytes, city_bytes, rows, ends, one, 
             ends[0, at + 1] = _text(state, 20, one, ends[0, at])
             ends[1, at + 1] = _text(state, 100, two, ends[1, at])
             row[3] = row[2] + _price(state)
-            used = 48 + ends[0, at + 1] - ends[0, at] + ends[1, at + 1] - ends[1, at]
+            used_bytes = 48 + ends[0, at + 1] - ends[0, at] + ends[1, at + 1] - ends[1, at]
         else:
             row[2] = 1_000 + (auction // 100 * 100 if _below(state, 2) > 0 else _auction(state, auction))
             row[3] = 1_000 + (person // 100 * 100 + 1 if _below(state, 4) > 0 else _person(state, person))
             row[4] = _price(state)
         average = 200 if kind == PERSON else 500 if kind == AUCTION else 100
-        ends[2, at + 1] = _filling(state, used, average, three, ends[2, at])
+        ends[2, at + 1] = _filling(state, used_bytes, average, three, ends[2, at])
 
 
 @inlined
@@ -199,12 +199,12 @@ def _bits(state, count):  # type: ignore[no-untyped-def]
 @compiled
 def _below(state, bound):  # type: ignore[no-untyped-def]
     """`nextInt(bound)`."""
-    drawn = _bits(state, 31)
+    random_bits = _bits(state, 31)
     if bound & -bound == bound:
-        return bound * drawn >> 31
-    while drawn - drawn % bound + bound - 1 >= 1 << 31:
-        drawn = _bits(state, 31)
-    return drawn % bound
+        return bound * random_bits >> 31
+    while random_bits - random_bits % bound + bound - 1 >= 1 << 31:
+        random_bits = _bits(state, 31)
+    return random_bits % bound
 
 
 @compiled
@@ -230,34 +230,34 @@ def _auction(state, last):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _text(state, longest, out, start):  # type: ignore[no-untyped-def]
+def _text(state, longest, letters, start):  # type: ignore[no-untyped-def]
     """Letters and blanks, none at either end; returns where it ends."""
     at = start
     for _ in range(3 + _below(state, longest - 3)):
         letter = 32 if _below(state, 13) == 0 else 97 + _below(state, 26)
         if letter != 32 or at > start:
-            out[at] = letter
+            letters[at] = letter
             at += 1
-    while at > start and out[at - 1] == 32:
+    while at > start and letters[at - 1] == 32:
         at -= 1
     return at
 
 
 @compiled
-def _filling(state, used, average, out, start):  # type: ignore[no-untyped-def]
+def _filling(state, used_bytes, average, letters, start):  # type: ignore[no-untyped-def]
     """What an event lacks of its size, as letters drawn six at a time, some below `a`; returns where it ends."""
-    if used > average:
+    if used_bytes > average:
         return start
-    rest = average - used
+    rest = average - used_bytes
     spread = int(np.floor(rest * 0.2 + 0.5))
     length = rest - spread + (0 if spread == 0 else _below(state, 2 * spread))
-    drawn = 0
+    random_bits = 0
     for at in range(length):
         if at % 6 == 0:
-            drawn = _bits(state, 32)
-            drawn -= (drawn >> 31) << 32
-        size = abs(drawn)
-        sign = 1 if drawn >= 0 else -1
-        out[start + at] = 97 + sign * (size % 26)
-        drawn = sign * (size // 26)
+            random_bits = _bits(state, 32)
+            random_bits -= (random_bits >> 31) << 32
+        size = abs(random_bits)
+        sign = 1 if random_bits >= 0 else -1
+        letters[start + at] = 97 + sign * (size % 26)
+        random_bits = sign * (size // 26)
     return start + length

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from benchmarks.nexmark_events import AUCTION, BID, PERSON
 from benchmarks.nexmark_frames import BID_FIELDS, Events, Query, events_of, native_events
-from benchmarks.nexmark_joins import CATEGORY, HELD, apart, between, places, with_times
+from benchmarks.nexmark_joins import CATEGORY, JOIN_BOUND, apart, between, places, with_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from keyedwm.spark.hosting.source_description import Source
 
-_WITHIN = (f"-{HELD}", HELD)
+_WITHIN = (f"-{JOIN_BOUND}", JOIN_BOUND)
 _BID_FIELDS = f"{BID_FIELDS}, channel STRING, url STRING, extra STRING"
 _AUCTION_FIELDS = (
     "id BIGINT, seller BIGINT, category BIGINT, dateTime BIGINT, expires BIGINT, itemName STRING, description STRING, "

@@ -43,19 +43,19 @@ WEIGHTS = (1_000_003, 10_007, 101, 7, 3, 5, 11, 13, 17, 19, 23, 29, 31, 37, 41, 
 class Query:
     """One query: its result columns, both sides' frames (of a source's rows), and the rows that must come out.
 
-    ours: of loaded rows, or of a source that is not loaded and is told which fields to read. windowed: it has windows;
-    buckets: they are our own on our side. staged: ours once more, with stage one in the reading tasks; None where keys
+    on_keyedwm: of loaded rows, or of a source that is not loaded and gets the fields to read. windowed: it has windows;
+    buckets: they are our own on our side. on_pushed: the same, with stage one in the reading tasks; None where keys
     or aggregates are no plain fields. channels: it reads bids that have a channel and a URL. whole: it reads RECORD.
     folders: the columns of its directories, if it writes its rows to files; else a no-op sink drops them.
     """
 
     columns: tuple[str, ...]
-    ours: Callable[[DataFrame | Source], DataFrame]
+    on_keyedwm: Callable[[DataFrame | Source], DataFrame]
     native: Callable[[DataFrame], DataFrame]
     answer: Callable[[Events], pa.Table]
     windowed: bool = True
     buckets: bool = False
-    staged: Callable[[Source], DataFrame] | None = None
+    on_pushed: Callable[[Source], DataFrame] | None = None
     channels: bool = False
     whole: bool = False
     folders: tuple[str, ...] = ()
@@ -117,7 +117,7 @@ def observed(frame: DataFrame) -> DataFrame:
 
 
 def events_of(
-    rows: DataFrame | Source, fields: str, *wanted: str, where: str = "", beside: Sequence[str] = ()
+    rows: DataFrame | Source, fields: str, *kinds: str, where: str = "", beside: Sequence[str] = ()
 ) -> DataFrame:
     """The parsed events of some kinds; of ours the control rows stay, of Spark's the closing record does.
 
@@ -127,31 +127,31 @@ def events_of(
     from pyspark.sql import functions as F
 
     if not isinstance(rows, DataFrame):
-        return _read(rows.option("columns", ", ".join([*beside, rows.set_options["columns"]])), fields, wanted, where)
-    kept = F.col("kind").isin(*wanted)
+        return _read(rows.option("columns", ", ".join([*beside, rows.set_options["columns"]])), fields, kinds, where)
+    of_kind = F.col("kind").isin(*kinds)
     read = rows.withColumn("kind", F.col("key").cast("string"))
-    found = read.where(kept | F.col("control").isNotNull() if "control" in read.columns else kept)
+    event_rows = read.where(of_kind | F.col("control").isNotNull() if "control" in read.columns else of_kind)
     others = [*beside, *(name for name in TIMES if name in rows.columns)]
     parsed = F.from_json(F.col("value").cast("string"), fields).alias("event")
-    events = found.select("kind", parsed, *others).select("kind", "event.*", *others)
+    events = event_rows.select("kind", parsed, *others).select("kind", "event.*", *others)
     if not where:
         return events
     return events.where(f"({where}) OR control IS NOT NULL" if "control" in rows.columns else where)
 
 
-def _read(read: Source, fields: str, wanted: Sequence[str], where: str) -> DataFrame:
+def _read(read: Source, fields: str, kinds: Sequence[str], where: str) -> DataFrame:
     """The same rows of a source that reads fields of values, and leaves the others out."""
-    columns = [read.set_options["columns"], *(["key::string AS kind"] if len(wanted) > 1 else [])]
+    columns = [read.set_options["columns"], *(["key::string AS kind"] if len(kinds) > 1 else [])]
     columns += (f"json:$.{name}::{kind.lower()}" for name, kind in (field.split() for field in fields.split(", ")))
-    chosen = {"columns": ", ".join(columns), "where": of_kinds(*wanted) + (f" AND {where}" if where else "")}
-    return read.options(**chosen).load()
+    settings = {"columns": ", ".join(columns), "where": of_kinds(*kinds) + (f" AND {where}" if where else "")}
+    return read.options(**settings).load()
 
 
-def of_kinds(*wanted: str) -> str:
+def of_kinds(*kinds: str) -> str:
     """The condition of the source that keeps events of some kinds."""
-    return f"key IN ({', '.join(map(repr, wanted))})"
+    return f"key IN ({', '.join(map(repr, kinds))})"
 
 
-def native_events(rows: DataFrame, fields: str, *wanted: str, beside: Sequence[str] = ()) -> DataFrame:
+def native_events(rows: DataFrame, fields: str, *kinds: str, beside: Sequence[str] = ()) -> DataFrame:
     """The parsed events with Spark's watermark, and the closing record."""
-    return events_of(rows, fields, *wanted, END.decode(), beside=beside).withWatermark("timestamp", LAG)
+    return events_of(rows, fields, *kinds, END.decode(), beside=beside).withWatermark("timestamp", LAG)

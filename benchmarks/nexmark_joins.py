@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CATEGORY, STATES = 10, ("OR", "ID", "CA")  # of q3
 OPEN, OPEN_MS = "10 seconds", 10_000  # longer than any auction
-HELD = "10 minutes"  # q3's bound, as in Beam
+JOIN_BOUND = "10 minutes"  # q3's bound, as in Beam
 _PERSON_FIELDS = "id BIGINT, name STRING, city STRING, state STRING, dateTime BIGINT"
 _AUCTION_FIELDS = "id BIGINT, seller BIGINT, category BIGINT, dateTime BIGINT, expires BIGINT"
 # The highest price first, then the earliest bid: the highest number. Low bits hold the bidder.
@@ -36,9 +36,9 @@ _RANK = (
 )
 
 
-def with_times(found: DataFrame, *columns: str) -> DataFrame:
+def with_times(rows: DataFrame, *columns: str) -> DataFrame:
     """Columns beside the times and control rows that there are."""
-    return found.selectExpr(*columns, *(name for name in TIMES if name in found.columns))
+    return rows.selectExpr(*columns, *(name for name in TIMES if name in rows.columns))
 
 
 def between(left: str, right: str, least: str, most: str) -> Column:
@@ -67,7 +67,9 @@ def _q3(rows: DataFrame | Source) -> DataFrame:
     sold = with_times(
         events_of(rows, _AUCTION_FIELDS, "auction", where=f"category = {CATEGORY}"), "seller", "id auction"
     )
-    both = join(people, sold, "seller", within=(f"-{HELD}", HELD), names=("people", "auctions"), name="offered")
+    both = join(
+        people, sold, "seller", within=(f"-{JOIN_BOUND}", JOIN_BOUND), names=("people", "auctions"), name="offered"
+    )
     return both.where("control IS NULL").select(*_Q3)
 
 
@@ -75,7 +77,7 @@ def _native_q3(rows: DataFrame) -> DataFrame:
     people = apart(native_events(rows, _PERSON_FIELDS, "person").where(_IN_STATES), "person")
     sold = native_events(rows, _AUCTION_FIELDS, "auction").where(f"category = {CATEGORY}")
     sold = apart(sold.selectExpr("seller", "id auction", "timestamp"), "auction")
-    near = between("person_at", "auction_at", f"-{HELD}", HELD)
+    near = between("person_at", "auction_at", f"-{JOIN_BOUND}", JOIN_BOUND)
     return people.join(sold, (people["id"] == sold["seller"]) & near).select(*_Q3)
 
 
@@ -122,16 +124,18 @@ _BID_TIME = f"opened + {2**_DELAY_BITS - 1} - shiftright(rank, {_BIDDER_BITS}) %
 
 
 def _sides(auctions: DataFrame, bids: DataFrame, beside: str) -> tuple[DataFrame, DataFrame]:
-    opened = with_times(auctions, "id auction", "dateTime opened", "expires", beside)
-    return opened, with_times(bids, "auction", "bidder", "price", "dateTime bid_time")
+    open_auctions = with_times(auctions, "id auction", "dateTime opened", "expires", beside)
+    return open_auctions, with_times(bids, "auction", "bidder", "price", "dateTime bid_time")
 
 
 def _won(rows: DataFrame | Source, beside: str) -> DataFrame:
     from keyedwm.spark import aggregate, join, max, tumbling  # noqa: A004
 
-    opened, bids = _sides(events_of(rows, _AUCTION_FIELDS, "auction"), events_of(rows, BID_FIELDS, "bid"), beside)
+    open_auctions, bids = _sides(
+        events_of(rows, _AUCTION_FIELDS, "auction"), events_of(rows, BID_FIELDS, "bid"), beside
+    )
     offers = join(
-        opened, bids, "auction", within=("0 seconds", OPEN), condition="bid_time <= expires",
+        open_auctions, bids, "auction", within=("0 seconds", OPEN), condition="bid_time <= expires",
         names=("auctions", "bids"), name="offers",
     )  # fmt: skip
     by = ("auction", "opened", beside)
@@ -144,10 +148,10 @@ def _native_won(rows: DataFrame, beside: str) -> DataFrame:
 
     # Spark pushes its "is not null" of the join below the watermark, where the closing record has to pass.
     auctions = native_events(rows, _AUCTION_FIELDS, "auction").fillna(-1)
-    opened, bids = _sides(auctions, native_events(rows, BID_FIELDS, "bid").fillna(-2), beside)
-    opened, bids = apart(opened, "auction"), apart(bids.withColumnRenamed("auction", "wanted"), "bid")
-    meet = (opened["auction"] == bids["wanted"]) & F.expr("bid_time <= expires")
-    offers = opened.join(bids, meet & between("auction_at", "bid_at", "0 seconds", OPEN))
+    open_auctions, bids = _sides(auctions, native_events(rows, BID_FIELDS, "bid").fillna(-2), beside)
+    open_auctions, bids = apart(open_auctions, "auction"), apart(bids.withColumnRenamed("auction", "wanted"), "bid")
+    is_same_auction = (open_auctions["auction"] == bids["wanted"]) & F.expr("bid_time <= expires")
+    offers = open_auctions.join(bids, is_same_auction & between("auction_at", "bid_at", "0 seconds", OPEN))
     return offers.groupBy(F.window("auction_at", OPEN), "auction", "opened", beside).agg(
         F.max(F.expr(_RANK)).alias("rank")
     )
@@ -169,8 +173,8 @@ def _q4(rows: DataFrame | Source) -> DataFrame:
     from keyedwm.spark import aggregate, count, sum, tumbling  # noqa: A004
 
     won = with_times(_won(rows, "category"), "category", f"{_PRICE} price")
-    made = {"n": count(), "total": sum("price")}
-    return aggregate(won, "category", tumbling("1 hour"), made, name="sold").where("control IS NULL").select(*_Q4)
+    aggregates = {"n": count(), "total": sum("price")}
+    return aggregate(won, "category", tumbling("1 hour"), aggregates, name="sold").where("control IS NULL").select(*_Q4)
 
 
 def _native_q4(rows: DataFrame) -> DataFrame:
@@ -179,8 +183,8 @@ def _native_q4(rows: DataFrame) -> DataFrame:
     won = _native_won(rows, "category").select(
         F.window_time("window").alias("at"), "category", F.expr(f"{_PRICE} price")
     )
-    made = F.count("*").alias("n"), F.sum("price").alias("total")
-    return won.groupBy(F.window("at", "1 hour"), "category").agg(*made).select(*_Q4)
+    aggregates = F.count("*").alias("n"), F.sum("price").alias("total")
+    return won.groupBy(F.window("at", "1 hour"), "category").agg(*aggregates).select(*_Q4)
 
 
 # q6: at each sale the mean price of the seller's last ten, a whole number as Flink's. Sales are in order of the time of
@@ -250,8 +254,8 @@ def _a9(events: Events) -> pa.Table:
 
 
 def _a4(events: Events) -> pa.Table:
-    made = _winning(events).group_by("category").aggregate([([], "count_all"), ("price", "sum")])
-    return made.rename_columns(list(_Q4))
+    sums = _winning(events).group_by("category").aggregate([([], "count_all"), ("price", "sum")])
+    return sums.rename_columns(list(_Q4))
 
 
 def _a6(events: Events) -> pa.Table:

@@ -30,19 +30,19 @@ _FOLDERS = ("dt", "hm")
 _Q10 = (*_BID, *_FOLDERS)
 
 
-def log_to_files(frame: DataFrame, query: Query, *, ours: bool) -> tuple[Finished, pa.Table]:
+def log_to_files(frame: DataFrame, query: Query, *, is_keyedwm: bool) -> tuple[Finished, pa.Table]:
     """Write a query's rows to files until all are there; return the run, and what a reader has of them then.
 
-    ours: by our Delta sink; else by Spark's Parquet sink.
+    is_keyedwm: by our Delta sink; else by Spark's Parquet sink.
     """
     with scratch() as place:
         path = str(Path(place, "log"))
-        if ours:
+        if is_keyedwm:
             writer = frame.writeStream.format("keyedwm").options(path=path, partitionBy=",".join(query.folders))
         else:
             writer = frame.writeStream.format("parquet").option("path", path).partitionBy(*query.folders)
         done = finished(writer)
-        dataset = DeltaTable(path).to_pyarrow_dataset() if ours else _parquet(path, query.folders)
+        dataset = DeltaTable(path).to_pyarrow_dataset() if is_keyedwm else _parquet(path, query.folders)
         return done, dataset.to_table(columns=list(query.columns))
 
 

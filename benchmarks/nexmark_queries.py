@@ -37,8 +37,8 @@ def _q0(rows: DataFrame | Source) -> DataFrame:
 
 
 def _q1(rows: DataFrame | Source) -> DataFrame:
-    found = events_of(rows, f"{BID_FIELDS}, extra STRING", "bid")
-    return found.selectExpr("auction", "bidder", f"price * {EXCHANGE} milli_euro", "dateTime", "extra")
+    bids = events_of(rows, f"{BID_FIELDS}, extra STRING", "bid")
+    return bids.selectExpr("auction", "bidder", f"price * {EXCHANGE} milli_euro", "dateTime", "extra")
 
 
 def _q2(rows: DataFrame | Source) -> DataFrame:
@@ -68,8 +68,8 @@ _PAIR = f"shiftleft(n, {_BITS}) + auction"
 def _q5(rows: DataFrame | Source) -> DataFrame:
     from keyedwm.spark import aggregate, count, sliding
 
-    found = events_of(rows, "auction BIGINT", "bid")
-    return _gathered(aggregate(found, "auction", sliding("10 seconds", "2 seconds"), {"n": count()}, name="counted"))
+    bids = events_of(rows, "auction BIGINT", "bid")
+    return _gathered(aggregate(bids, "auction", sliding("10 seconds", "2 seconds"), {"n": count()}, name="counted"))
 
 
 def _staged_q5(read: Source) -> DataFrame:
@@ -79,23 +79,25 @@ def _staged_q5(read: Source) -> DataFrame:
     return _gathered(aggregate(read.option("where", of_kinds("bid")), by, window, {"n": count()}, name="counted"))
 
 
-def _gathered(counted: DataFrame) -> DataFrame:
+def _gathered(counted_bids: DataFrame) -> DataFrame:
     from keyedwm.spark import aggregate, collect, max, tumbling  # noqa: A004
 
-    pairs = counted.selectExpr(f"{_PAIR} pair", "event_time", "watermark", "control")
-    made = {"pairs": collect("pair"), "highest": max("pair")}
-    found = aggregate(pairs, (), tumbling("2 seconds"), made, name="gathered")
-    return _hottest(found.where("control IS NULL"))
+    pairs = counted_bids.selectExpr(f"{_PAIR} pair", "event_time", "watermark", "control")
+    aggregates = {"pairs": collect("pair"), "highest": max("pair")}
+    gathered_rows = aggregate(pairs, (), tumbling("2 seconds"), aggregates, name="gathered")
+    return _hottest(gathered_rows.where("control IS NULL"))
 
 
 def _native_q5(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
-    found = native_events(rows, "auction BIGINT", "bid")
-    counted = found.groupBy(F.window("timestamp", "10 seconds", "2 seconds"), "auction").agg(F.count("*").alias("n"))
+    bids = native_events(rows, "auction BIGINT", "bid")
+    counted_bids = bids.groupBy(F.window("timestamp", "10 seconds", "2 seconds"), "auction").agg(
+        F.count("*").alias("n")
+    )
     slot = F.window(F.window_time("window"), "2 seconds").alias("window")
     pair = F.expr(_PAIR)
-    return _hottest(counted.groupBy(slot).agg(F.collect_list(pair).alias("pairs"), F.max(pair).alias("highest")))
+    return _hottest(counted_bids.groupBy(slot).agg(F.collect_list(pair).alias("pairs"), F.max(pair).alias("highest")))
 
 
 def _hottest(gathered: DataFrame) -> DataFrame:
@@ -104,8 +106,8 @@ def _hottest(gathered: DataFrame) -> DataFrame:
     The highest is aggregated beside them: Spark evaluates `array_max(pairs)` once more for each pair.
     """
     end, top, pair = "unix_millis(window.end) end", f"shiftright(highest, {_BITS}) top", "explode(pairs) pair"
-    found = gathered.selectExpr(end, top, pair).selectExpr("*", f"shiftright(pair, {_BITS}) n").where("n = top")
-    return found.selectExpr(f"end - {WINDOW_MS} start", "end", f"pair - shiftleft(n, {_BITS}) auction", "n")
+    pairs_of_top = gathered.selectExpr(end, top, pair).selectExpr("*", f"shiftright(pair, {_BITS}) n").where("n = top")
+    return pairs_of_top.selectExpr(f"end - {WINDOW_MS} start", "end", f"pair - shiftleft(n, {_BITS}) auction", "n")
 
 
 def _a5(events: Events) -> pa.Table:
@@ -140,10 +142,10 @@ def _native_q7(rows: DataFrame) -> DataFrame:
     return _highest(native_events(rows, BID_FIELDS, "bid"), "timestamp")
 
 
-def _highest(found: DataFrame, time: str) -> DataFrame:
+def _highest(bids: DataFrame, time: str) -> DataFrame:
     from pyspark.sql import functions as F
 
-    top = found.groupBy(F.window(time, "10 seconds")).agg(F.max(F.struct(*_Q7_ORDER)).alias("bid"))
+    top = bids.groupBy(F.window(time, "10 seconds")).agg(F.max(F.struct(*_Q7_ORDER)).alias("bid"))
     return top.select(*(f"bid.{name}" for name in Q7))
 
 
@@ -159,36 +161,40 @@ def _a7(events: Events) -> pa.Table:
 # q8: who registered and opened an auction in the same window, once each. Both kinds meet in one column.
 
 
-def _people(found: DataFrame) -> DataFrame:
-    beside = [name for name in TIMES if name in found.columns]
-    return found.selectExpr("CASE WHEN kind = 'auction' THEN seller ELSE id END id", "name", "seller", *beside)
+def _people(events: DataFrame) -> DataFrame:
+    beside = [name for name in TIMES if name in events.columns]
+    return events.selectExpr("CASE WHEN kind = 'auction' THEN seller ELSE id END id", "name", "seller", *beside)
 
 
 def _q8(rows: DataFrame | Source) -> DataFrame:
     from keyedwm.spark import aggregate, count, max, tumbling  # noqa: A004
 
-    found = _people(events_of(rows, _Q8_FIELDS, "person", "auction"))
-    made = {"name": max("name"), "sold": count("seller")}
-    return _new_sellers(aggregate(found, "id", tumbling("10 seconds"), made, name="sellers").where("control IS NULL"))
+    people = _people(events_of(rows, _Q8_FIELDS, "person", "auction"))
+    aggregates = {"name": max("name"), "sold": count("seller")}
+    return _new_sellers(
+        aggregate(people, "id", tumbling("10 seconds"), aggregates, name="sellers").where("control IS NULL")
+    )
 
 
 def _native_q8(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
-    found = _people(native_events(rows, _Q8_FIELDS, "person", "auction"))
-    grouped = found.groupBy(F.window("timestamp", "10 seconds").alias("window"), "id")
+    people = _people(native_events(rows, _Q8_FIELDS, "person", "auction"))
+    grouped = people.groupBy(F.window("timestamp", "10 seconds").alias("window"), "id")
     return _new_sellers(grouped.agg(F.max("name").alias("name"), F.count("seller").alias("sold")))
 
 
-def _new_sellers(found: DataFrame) -> DataFrame:
-    return found.where("name IS NOT NULL AND sold > 0").selectExpr("id", "name", "unix_millis(window.start) start")
+def _new_sellers(people: DataFrame) -> DataFrame:
+    return people.where("name IS NOT NULL AND sold > 0").selectExpr("id", "name", "unix_millis(window.start) start")
 
 
 def _a8(events: Events) -> pa.Table:
     people, sold = events.rows(PERSON), events.rows(AUCTION)
-    opened = set(zip(sold["seller"].to_pylist(), (sold["dateTime"].to_numpy() // WINDOW_MS).tolist(), strict=True))
+    seller_windows = set(
+        zip(sold["seller"].to_pylist(), (sold["dateTime"].to_numpy() // WINDOW_MS).tolist(), strict=True)
+    )
     window = people["dateTime"].to_numpy() // WINDOW_MS
-    is_new = [pair in opened for pair in zip(people["id"].to_pylist(), window.tolist(), strict=True)]
+    is_new = [pair in seller_windows for pair in zip(people["id"].to_pylist(), window.tolist(), strict=True)]
     start = pa.array(window * WINDOW_MS)
     return people.select(["id", "name"]).append_column("start", start).filter(pa.array(is_new))
 
@@ -201,17 +207,17 @@ _Q11 = ("bidder", "n", "unix_millis(window.start) start", "unix_millis(window.en
 def _q11(rows: DataFrame | Source) -> DataFrame:
     from keyedwm.spark import aggregate, count, session
 
-    found = events_of(rows, "bidder BIGINT", "bid")
-    made = aggregate(found, "bidder", session("10 seconds"), {"n": count()}, name="sessions")
-    return made.where("control IS NULL").selectExpr(*_Q11)
+    bids = events_of(rows, "bidder BIGINT", "bid")
+    sessions = aggregate(bids, "bidder", session("10 seconds"), {"n": count()}, name="sessions")
+    return sessions.where("control IS NULL").selectExpr(*_Q11)
 
 
 def _staged_q11(read: Source) -> DataFrame:
     from keyedwm.spark import aggregate, count, session
 
     bids, by = read.option("where", of_kinds("bid")), {"bidder": "json:$.bidder::bigint"}
-    made = aggregate(bids, by, session("10 seconds"), {"n": count()}, name="sessions")
-    return made.where("control IS NULL").selectExpr(*_Q11)
+    sessions = aggregate(bids, by, session("10 seconds"), {"n": count()}, name="sessions")
+    return sessions.where("control IS NULL").selectExpr(*_Q11)
 
 
 def _native_q11(rows: DataFrame) -> DataFrame:
@@ -219,8 +225,8 @@ def _native_q11(rows: DataFrame) -> DataFrame:
 
     # The closing record has no bidder: a group of its own. A condition on the key alone would be moved to before the
     # watermark, which would not see that record.
-    found = native_events(rows, "bidder BIGINT", "bid")
-    grouped = found.groupBy(F.session_window("timestamp", "10 seconds").alias("window"), "bidder")
+    bids = native_events(rows, "bidder BIGINT", "bid")
+    grouped = bids.groupBy(F.session_window("timestamp", "10 seconds").alias("window"), "bidder")
     return grouped.agg(F.count("*").alias("n")).where("coalesce(bidder, -n) > 0").selectExpr(*_Q11)
 
 
@@ -244,8 +250,8 @@ QUERIES: dict[str, Query] = {
     "q0": Query(Q0, _q0, _q0, _a0, windowed=False),
     "q1": Query(("auction", "bidder", "milli_euro", "dateTime", "extra"), _q1, _q1, _a1, windowed=False),
     "q2": Query(("auction", "price"), _q2, _q2, _a2, windowed=False),
-    "q5": Query(("start", "end", "auction", "n"), _q5, _native_q5, _a5, buckets=True, staged=_staged_q5),
+    "q5": Query(("start", "end", "auction", "n"), _q5, _native_q5, _a5, buckets=True, on_pushed=_staged_q5),
     "q7": Query(Q7, _q7, _native_q7, _a7),
     "q8": Query(("id", "name", "start"), _q8, _native_q8, _a8, buckets=True),
-    "q11": Query(("bidder", "n", "start", "end"), _q11, _native_q11, _a11, buckets=True, staged=_staged_q11),
+    "q11": Query(("bidder", "n", "start", "end"), _q11, _native_q11, _a11, buckets=True, on_pushed=_staged_q11),
 }

@@ -103,8 +103,8 @@ def _a21(events: Events) -> pa.Table:
     id_ = ids.take(urls.indices)
     for name in LARGE:
         id_ = pc.if_else(pc.equal(rows["channel"], name), _PLACES[name.lower()], id_)
-    made = rows.select([*_BID, "channel"]).append_column("channel_id", id_)
-    return made.filter(pc.is_valid(made["channel_id"]))
+    columns = rows.select([*_BID, "channel"]).append_column("channel_id", id_)
+    return columns.filter(pc.is_valid(columns["channel_id"]))
 
 
 # q22: the directories of each bid's URL.
@@ -122,11 +122,11 @@ def _a22(events: Events) -> pa.Table:
     rows = events.rows(BID)
     urls = rows["url"].combine_chunks().dictionary_encode()
     parts = pc.split_pattern(urls.dictionary, "/")
-    made = rows.select([*_BID, "channel"])
+    columns = rows.select([*_BID, "channel"])
     for at in range(3):
         directory = pc.list_element(parts, _FIRST_DIRECTORY + at)
-        made = made.append_column(f"dir{at + 1}", directory.take(urls.indices))
-    return made
+        columns = columns.append_column(f"dir{at + 1}", directory.take(urls.indices))
+    return columns
 
 
 ROWS: dict[str, Query] = {

@@ -113,6 +113,6 @@ def _a19(events: Events) -> pa.Table:
 
 
 TOPS: dict[str, Query] = {
-    "q18": Query(_BID, _q18, _native_q18, _a18, buckets=True, staged=_staged_q18, channels=True, whole=True),
+    "q18": Query(_BID, _q18, _native_q18, _a18, buckets=True, on_pushed=_staged_q18, channels=True, whole=True),
     "q19": Query((*_BID, "rank_number"), _q19, _native_q19, _a19, buckets=True, channels=True, whole=True),
 }

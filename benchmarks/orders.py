@@ -61,9 +61,9 @@ def values(count: int, heads: Mapping[str, bytes] = MappingProxyType({})) -> dic
     message = GetMessageClass(link(RegisteredSchema(0, SchemaKind.PROTOBUF, PROTO_TEXT)).message_types_by_name["order"])
     head = {name: heads.get(name, b"") for name in by_format}
     for order in orders(count):
-        data = io.BytesIO()
-        fastavro.schemaless_writer(data, parsed, order)
-        by_format["avro"].append(head["avro"] + data.getvalue())
+        buffer = io.BytesIO()
+        fastavro.schemaless_writer(buffer, parsed, order)
+        by_format["avro"].append(head["avro"] + buffer.getvalue())
         seconds, ms = divmod(order["ts"], 1_000)
         of_proto = order | {"ts": {"seconds": seconds, "nanos": ms * 1_000_000}}
         by_format["proto"].append(head["proto"] + message(**of_proto).SerializeToString())

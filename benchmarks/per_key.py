@@ -41,13 +41,13 @@ class Bucket:
 
     def batch(self, rows: pa.Table, watermark_ms: int) -> float:
         """Run one batch; return its seconds."""
-        begun = process_time()
+        began_s = process_time()
         operator = operator_of(self.plan, self.store)
         partials = combine_rows(self.plan, rows)
         for output in (*operator.on_rows(0, partials, None), *operator.on_watermark(0, 0, watermark_ms)):
             self.results += output.rows.num_rows
         self.store.apply(operator.drain())
-        return process_time() - begun
+        return process_time() - began_s
 
 
 def rows_of(keys: np.ndarray, times: np.ndarray) -> pa.Table:
@@ -70,7 +70,9 @@ def on_time(window: SlidingWindow | SessionWindow, keys: int, batches: int) -> l
     return [keys * (batches - batches // 4) / one for one in spent]
 
 
-def held(window: SlidingWindow | SessionWindow, counts: tuple[int, ...], batches: int) -> list[tuple[float, float]]:
+def times_and_bytes(
+    window: SlidingWindow | SessionWindow, counts: tuple[int, ...], batches: int
+) -> list[tuple[float, float]]:
     """Return for so many keys held the median seconds of a batch of 10,000 rows, and the bytes of a key's watermark."""
     buckets = []
     for keys in counts:
@@ -83,32 +85,34 @@ def held(window: SlidingWindow | SessionWindow, counts: tuple[int, ...], batches
     rng = np.random.default_rng(3)
     for batch in range(batches):
         for at, (keys, bucket) in enumerate(zip(counts, buckets, strict=True)):
-            chosen = rng.choice(keys, 10_000, replace=False)
-            seconds[at].append(bucket.batch(rows_of(chosen, np.full(10_000, 12_000 + 10_000 * batch)), 600 + batch))
-    told = []
+            batch_keys = rng.choice(keys, 10_000, replace=False)
+            seconds[at].append(bucket.batch(rows_of(batch_keys, np.full(10_000, 12_000 + 10_000 * batch)), 600 + batch))
+    times_of_counts = []
     for at, bucket in enumerate(buckets):
         size = sum(len(blob) for name, blob in bucket.store.blobs.items() if name.partition("+")[0] == "own")
-        told.append((float(np.median(seconds[at])), size / counts[at]))
-    return told
+        times_of_counts.append((float(np.median(seconds[at])), size / counts[at]))
+    return times_of_counts
 
 
 def floor(counts: tuple[int, ...], bytes_a_key: int = 72) -> list[tuple[float, float]]:
     """Return for so many keys held the least that a batch must do: seconds to find 10,000 hashes among theirs with bare
     NumPy and fetch a number of each, and to check the checksum of the blobs that hold watermark and window of each.
     """
-    rng, told = np.random.default_rng(5), []
+    rng, times_of_counts = np.random.default_rng(5), []
     for keys in counts:
         hashes, values = np.sort(rng.integers(-(2**63), 2**63 - 1, keys)), rng.integers(0, 9, keys)
         blob, spent = bytes(keys * bytes_a_key), []
         for _ in range(20):
-            wanted = np.sort(rng.choice(hashes, 10_000, replace=False))
-            begun = process_time()
-            values[np.searchsorted(hashes, wanted)].sum()
-            found = process_time()
+            batch_hashes = np.sort(rng.choice(hashes, 10_000, replace=False))
+            began_s = process_time()
+            values[np.searchsorted(hashes, batch_hashes)].sum()
+            searched_s = process_time()
             crc32c.crc32c(blob)
-            spent.append((found - begun, process_time() - found))
-        told.append((float(np.median([one for one, _ in spent])), float(np.median([one for _, one in spent]))))
-    return told
+            spent.append((searched_s - began_s, process_time() - searched_s))
+        times_of_counts.append(
+            (float(np.median([one for one, _ in spent])), float(np.median([one for _, one in spent])))
+        )
+    return times_of_counts
 
 
 def main() -> None:
@@ -118,19 +122,19 @@ def main() -> None:
     parser.add_argument("--held", type=how_many, default=1_000_000)
     parser.add_argument("--batches", type=how_many, default=20)
     parser.add_argument("--floor", action="store_true", help="only what finding keys and checking blobs costs at least")
-    given = parser.parse_args()
-    for keys, (found, checked) in zip((10_000, given.held), floor((10_000, given.held)), strict=True):
-        told = f"{found * 1e3:.2f} ms to find them with bare NumPy, {checked * 1e3:.2f} ms to check the blobs"
-        print(f"at least, for 10,000 of {keys:,} keys held: {told}", flush=True)
-    if given.floor:
+    options = parser.parse_args()
+    for keys, (search_s, checked) in zip((10_000, options.held), floor((10_000, options.held)), strict=True):
+        floor_text = f"{search_s * 1e3:.2f} ms to find them with bare NumPy, {checked * 1e3:.2f} ms to check the blobs"
+        print(f"at least, for 10,000 of {keys:,} keys held: {floor_text}", flush=True)
+    if options.floor:
         return
     for name, window in {"tumbling 10 s": SlidingWindow(10_000, 10_000), "session 1 s": SessionWindow(1_000)}.items():
-        plain, per_key = on_time(window, given.keys, given.batches)
+        plain, per_key = on_time(window, options.keys, options.batches)
         print(f"{name}: {plain:,.0f} rows/s with one watermark, {per_key:,.0f} per key: {per_key / plain:.2f}x")
-        few, many = held(window, (10_000, given.held), max(4, given.batches // 4))
+        few, many = times_and_bytes(window, (10_000, options.held), max(4, options.batches // 4))
         print(
             f"{name}: a batch of 10,000 rows {few[0] * 1e3:.0f} ms with 10,000 keys held, {many[0] * 1e3:.0f} ms with "
-            f"{given.held:,}: {many[0] / few[0]:.2f}x; {many[1]:.0f} bytes a key"
+            f"{options.held:,}: {many[0] / few[0]:.2f}x; {many[1]:.0f} bytes a key"
         )
 
 

@@ -70,13 +70,13 @@ class Operator:
         self.store.apply(operator.drain())
 
 
-def lost(records: int, share: float) -> dict[str, int]:
+def lost_rows(records: int, share: float) -> dict[str, int]:
     """Return how many records each way loses."""
     operators = {PARTITION: Operator(None), KEY: Operator(PER_KEY)}
     tops = np.full(PARTITIONS, -(10**15))
-    of_spark, dropped = -(10**15), 0
+    of_spark, dropped_rows = -(10**15), 0
     for keys, times in batches(records, share):
-        dropped += int(((times // WINDOW_MS + 1) * WINDOW_MS <= of_spark - BOUND_MS).sum())
+        dropped_rows += int(((times // WINDOW_MS + 1) * WINDOW_MS <= of_spark - BOUND_MS).sum())
         of_spark = max(of_spark, int(times.max()))
         partitions = keys % PARTITIONS
         np.maximum.at(tops, partitions, times)
@@ -89,7 +89,7 @@ def lost(records: int, share: float) -> dict[str, int]:
         )  # fmt: skip
         for operator in operators.values():
             operator.batch(rows, int(tops.min()) - BOUND_MS)
-    return {SPARK: dropped, **{name: operator.late_rows for name, operator in operators.items()}}
+    return {SPARK: dropped_rows, **{name: operator.late_rows for name, operator in operators.items()}}
 
 
 def main() -> None:
@@ -97,18 +97,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=how_many, nargs="*", default=[6_000_000, 20_000_000])
     parser.add_argument("--store", action="store_true", help="write benchmarks/results/per-key-experiment.json")
-    given = parser.parse_args()
+    options = parser.parse_args()
     path = RESULTS / "per-key-experiment.json"
-    found = json.loads(path.read_text()) if path.exists() else {}
+    figures = json.loads(path.read_text()) if path.exists() else {}
     print("records, late keys: elements kept with Spark's one watermark, per partition, per key")
-    for records in given.records:
+    for records in options.records:
         for share in DELAYED:
-            gone = lost(records, share)
-            kept = {name: round(100 * (records - number) / records, 2) for name, number in gone.items()}
-            print(f"{records:,}, {share:.0%}: " + ", ".join(f"{number} %" for number in kept.values()), flush=True)
-            found[f"{records}, {share:.0%}"] = {"lost": gone, "kept_percent": kept}
-            if given.store:
-                path.write_text(json.dumps(found, indent=1) + "\n")
+            lost_counts = lost_rows(records, share)
+            kept_percent = {name: round(100 * (records - number) / records, 2) for name, number in lost_counts.items()}
+            print(
+                f"{records:,}, {share:.0%}: " + ", ".join(f"{number} %" for number in kept_percent.values()), flush=True
+            )
+            figures[f"{records}, {share:.0%}"] = {"lost": lost_counts, "kept_percent": kept_percent}
+            if options.store:
+                path.write_text(json.dumps(figures, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -30,12 +30,12 @@ DAY_MS = 24 * HOUR_MS
 
 def departures() -> pd.DataFrame:
     """Return the departures in the order in which they became known: `event` and `known` in ms, and the aircraft."""
-    found = pd.read_csv(data_file("flights.csv.zip"))
-    found = found[found["dep_delay"].notna()]
-    event = found["time_hour"].str.rstrip("Z").to_numpy("datetime64[ms]").astype(np.int64)
-    event += found["minute"].to_numpy(np.int64) * MINUTE_MS
-    known = event + found["dep_delay"].to_numpy(np.int64) * MINUTE_MS
-    return found.assign(event=event, known=known).sort_values("known", kind="stable")
+    flights = pd.read_csv(data_file("flights.csv.zip"))
+    flights = flights[flights["dep_delay"].notna()]
+    event = flights["time_hour"].str.rstrip("Z").to_numpy("datetime64[ms]").astype(np.int64)
+    event += flights["minute"].to_numpy(np.int64) * MINUTE_MS
+    known = event + flights["dep_delay"].to_numpy(np.int64) * MINUTE_MS
+    return flights.assign(event=event, known=known).sort_values("known", kind="stable")
 
 
 def main() -> None:
@@ -45,35 +45,35 @@ def main() -> None:
     parser.add_argument("--lag", type=int, default=15, help="minutes")
     parser.add_argument("--behind", type=int, default=24, help="hours")
     parser.add_argument("--idle", type=int, default=0, help="hours, 0 for none")
-    given = parser.parse_args()
-    per_key = PerKey(given.lag * MINUTE_MS, given.behind * HOUR_MS, idle_ms=given.idle * HOUR_MS or None)
+    options = parser.parse_args()
+    per_key = PerKey(options.lag * MINUTE_MS, options.behind * HOUR_MS, idle_ms=options.idle * HOUR_MS or None)
     plan = WindowPlan(
         schema=SCHEMA, by=("key",), time="time", window=SlidingWindow(HOUR_MS, HOUR_MS),
         aggregates=(("flights", count()),), key_watermark=per_key,
     )  # fmt: skip
     flights, store, late, results = departures(), MemoryStore(), 0, 0
     rows = pa.table([pa.array(flights["tailnum"], pa.string()), pa.array(flights["event"])], schema=SCHEMA)
-    known, begun = flights["known"].to_numpy(), process_time()
-    borders = np.searchsorted(known, np.arange(known[0], known[-1] + given.hours * HOUR_MS, given.hours * HOUR_MS))
+    known, began_s = flights["known"].to_numpy(), process_time()
+    borders = np.searchsorted(known, np.arange(known[0], known[-1] + options.hours * HOUR_MS, options.hours * HOUR_MS))
     print("departures, results, lost; keys held; most bytes and blobs of the state that month; CPU s; most memory")
     sizes: list[tuple[int, int, int]] = []
     for at, (first, behind) in enumerate(zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True)):
         operator = operator_of(plan, store)
-        made = (
+        outputs = (
             [*operator.on_rows(0, combine_rows(plan, rows.slice(first, behind - first)), None)]
             if behind > first
             else []
         )
-        made += operator.on_watermark(0, 0, int(known[behind - 1]) - DAY_MS) if behind else []
-        late, results = late + operator.late_rows, results + sum(output.rows.num_rows for output in made)
-        held = operator.key_summary().key_count
+        outputs += operator.on_watermark(0, 0, int(known[behind - 1]) - DAY_MS) if behind else []
+        late, results = late + operator.late_rows, results + sum(output.rows.num_rows for output in outputs)
+        key_count = operator.key_summary().key_count
         store.apply(operator.drain())
-        sizes.append((sum(store.sizes.values()), len(store.blobs), held))
-        if len(sizes) * given.hours >= 30 * 24 or at == len(borders) - 2:
+        sizes.append((sum(store.sizes.values()), len(store.blobs), key_count))
+        if len(sizes) * options.hours >= 30 * 24 or at == len(borders) - 2:
             bytes_, blobs, keys = (max(column) for column in zip(*sizes, strict=True))
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
             print(
-                f"{behind:,}, {results:,}, {late:,}; {keys:,}; {bytes_:,}, {blobs}; {process_time() - begun:.0f}; "
+                f"{behind:,}, {results:,}, {late:,}; {keys:,}; {bytes_:,}, {blobs}; {process_time() - began_s:.0f}; "
                 f"{memory} MiB", flush=True,
             )  # fmt: skip
             sizes = []

@@ -71,15 +71,15 @@ def append(cluster: Cluster, topic: str, partitions: int) -> None:
 
 def count_requests() -> Counter[str]:
     """Count what is sent from now on, by kind."""
-    sent: Counter[str] = Counter()
+    requests: Counter[str] = Counter()
     submit = Connection.submit
 
-    def counted(self: Connection, node_id: int | None, request: Any) -> Any:
-        sent[type(request).__name__] += 1
+    def count_request(self: Connection, node_id: int | None, request: Any) -> Any:
+        requests[type(request).__name__] += 1
         return submit(self, node_id, request)
 
-    Connection.submit = counted  # type: ignore[method-assign]
-    return sent
+    Connection.submit = count_request  # type: ignore[method-assign]
+    return requests
 
 
 def measure(sheet: Sheet, cluster: Cluster, topic: str, partitions: int, profile: cProfile.Profile | None) -> None:
@@ -91,10 +91,10 @@ def measure(sheet: Sheet, cluster: Cluster, topic: str, partitions: int, profile
     }  # fmt: skip
     reader = stream_reader(options, row_schema(options))
     start = through_json(reader.initialOffset())  # comes back once every partition has its leader in place
-    sent = count_requests()
+    requests_sent = count_requests()
     for number in range(sheet.setting["rounds"] + 1):
         append(cluster, topic, partitions)
-        sent.clear()
+        requests_sent.clear()
         if profile and number:
             profile.enable()
         began, cpu_began = time.perf_counter(), time.process_time()
@@ -103,7 +103,7 @@ def measure(sheet: Sheet, cluster: Cluster, topic: str, partitions: int, profile
         took, cpu = time.perf_counter() - began, time.process_time() - cpu_began
         if profile:
             profile.disable()
-        requests = sum(sent.values())
+        requests = sum(requests_sent.values())
         rows = sum(batch.column("control").null_count for task in tasks for batch in reader.read(task))
         if rows != partitions:
             raise SystemExit(f"planning: {rows} rows of {partitions} partitions were read: no figure")
@@ -127,18 +127,18 @@ def main() -> None:
     parser.add_argument("--partitions", type=how_many, nargs="+", default=[1_000, 10_000])
     parser.add_argument("--rounds", type=how_many, default=5)
     parser.add_argument("--profile", action="store_true", help="print where the time of each size goes")
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     # The broker inherits it; it holds a file or two of each partition open.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with local_broker(extra=SMALL_LOGS, heap_mb=HEAP_MB) as broker:
         cluster = shared(ClientConfig.from_options({"bootstrap.servers": broker.bootstrap, **PATIENT}))
-        sheet = Sheet("planning", None, {"rounds": chosen.rounds})
-        for partitions in chosen.partitions:
+        sheet = Sheet("planning", None, {"rounds": options.rounds})
+        for partitions in options.partitions:
             began = time.perf_counter()
             topic = make(cluster, partitions)
             print(f"{partitions:,} partitions were made in {time.perf_counter() - began:.0f} s", flush=True)
-            profile = cProfile.Profile() if chosen.profile else None
+            profile = cProfile.Profile() if options.profile else None
             measure(sheet, cluster, topic, partitions, profile)
             if profile:
                 pstats.Stats(profile).sort_stats("tottime").print_stats(40)

@@ -102,8 +102,8 @@ def day_plot(result: Mapping[str, Any]) -> str:
     """What a batch writes and reads, and what there is, hour after hour."""
     runs = [hour[0] for hour in result["runs"].values()]
     lines = {
-        told: [(number, max(1.0, run[figure] / 1_000)) for number, run in enumerate(runs, start=1)]
-        for figure, told in DAY.items()
+        figure_of: [(number, max(1.0, run[figure] / 1_000)) for number, run in enumerate(runs, start=1)]
+        for figure, figure_of in DAY.items()
     }
     sizes = [size for points in lines.values() for _, size in points]
     low, high = 10 ** math.floor(math.log10(min(sizes))), 10 ** math.ceil(math.log10(max(sizes)))
@@ -120,13 +120,13 @@ def day_plot(result: Mapping[str, Any]) -> str:
 
 def plots(results: Mapping[str, Any]) -> dict[str, str]:
     """Every plot that there are results for, by file name."""
-    made = {f"{name}.svg": latency_plot(results[name]) for name in LATENCIES if name in results}
+    pictures = {f"{name}.svg": latency_plot(results[name]) for name in LATENCIES if name in results}
     if "state-curves" in results:
-        made["state.svg"] = state_plot(results["state-curves"])
+        pictures["state.svg"] = state_plot(results["state-curves"])
     if "state-day" in results:
-        made["state-day.svg"] = day_plot(results["state-day"])
+        pictures["state-day.svg"] = day_plot(results["state-day"])
     overlap = overlap_plot(results)
-    return made if overlap is None else {"overlap.svg": overlap, **made}
+    return pictures if overlap is None else {"overlap.svg": overlap, **pictures}
 
 
 def _stairs(values: Sequence[float]) -> list[tuple[float, float]]:

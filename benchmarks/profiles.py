@@ -38,7 +38,7 @@ from pyspark_wm_source.reader import row_schema, stream_reader
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TOPIC, OUT, OUT_OF_SPARK = "bench-profile", "bench-profile-out", "bench-profile-spark"
+TOPIC, OUT_TOPIC, OUT_OF_SPARK = "bench-profile", "bench-profile-out", "bench-profile-spark"
 COLUMNS = ("key", "value")
 BATCHES = 4
 TIMEOUT_MS = 60_000
@@ -81,10 +81,10 @@ IN_JVM = {
 
 def to_jvm(batches: Iterable[pa.RecordBatch], path: Path) -> Path:
     """Write batches as Spark's worker does; a file takes the place of the socket: one copy by the kernel."""
-    with pa.OSFile(str(path), "wb") as out:
+    with pa.OSFile(str(path), "wb") as file:
         writer = None
         for batch in batches:
-            writer = writer or pa.ipc.new_stream(out, batch.schema)
+            writer = writer or pa.ipc.new_stream(file, batch.schema)
             writer.write_batch(batch)
         if writer:
             writer.close()
@@ -119,7 +119,7 @@ def read(options: Mapping[str, str], batch: int, into: Path) -> tuple[dict[str, 
 def sink(cluster: Cluster, crossed: list[list[Path]], run: str) -> dict[str, Counter[Stack]]:
     """Write what crossed, a transaction for each task and a commit for each batch; returns the stacks by part."""
     plan = KafkaStagePlan(
-        client=cluster.config, topic=OUT, stem=None, timeout_ms=TIMEOUT_MS, transactional=True, columns=COLUMNS,
+        client=cluster.config, topic=OUT_TOPIC, stem=None, timeout_ms=TIMEOUT_MS, transactional=True, columns=COLUMNS,
         has_control=False, has_offsets=False,
     )  # fmt: skip
     writing: Counter[Stack] = Counter()
@@ -164,19 +164,19 @@ def jvm_stacks(recording: Path) -> Counter[Stack]:
     """The stacks of Java code on a CPU, each sample one; the thread is the root."""
     tool = find_java().resolve().with_name("jfr")
     command = [tool, "print", "--json", "--stack-depth", "128", "--events", "jdk.ExecutionSample", recording]
-    told = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=120).stdout)
+    recorded_json = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=120).stdout)
     stacks: Counter[Stack] = Counter()
-    for event in told["recording"]["events"]:
+    for event in recorded_json["recording"]["events"]:
         values: dict[str, Any] = event["values"]
         frames = [one["method"] for one in (values["stackTrace"] or {"frames": []})["frames"]]
-        named = [f"{frame['name']} {frame['type']['name'].replace('/', '.')}" for frame in reversed(frames)]
-        stacks[(_thread(values["sampledThread"]), *named)] += 1
+        frame_names = [f"{frame['name']} {frame['type']['name'].replace('/', '.')}" for frame in reversed(frames)]
+        stacks[(_thread(values["sampledThread"]), *frame_names)] += 1
     return stacks
 
 
-def _thread(told: Mapping[str, Any] | None) -> str:
+def _thread(thread: Mapping[str, Any] | None) -> str:
     """A thread's name up to its number."""
-    name = (told or {}).get("javaName") or "no name"
+    name = (thread or {}).get("javaName") or "no name"
     return " ".join(word for word in name.split() if not any(letter.isdigit() for letter in word)) or "no name"
 
 
@@ -196,16 +196,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=how_many, default=1_000_000)
     parser.add_argument("--into", type=Path, default=Path("build", "profile"))
-    chosen = parser.parse_args()
-    chosen.into.mkdir(parents=True, exist_ok=True)
-    batch = -(-chosen.records // BATCHES)
+    arguments = parser.parse_args()
+    arguments.into.mkdir(parents=True, exist_ok=True)
+    batch = -(-arguments.records // BATCHES)
     with broker() as kafka:
         print(kafka.describe(), file=sys.stderr)
         where = {"kafka.bootstrap.servers": kafka.bootstrap}
         cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
-        print(f"loading {chosen.records:,} records of 100 bytes", flush=True)
-        load_hundred_bytes(cluster, TOPIC, chosen.records)
-        for topic in (OUT, OUT_OF_SPARK):
+        print(f"loading {arguments.records:,} records of 100 bytes", flush=True)
+        load_hundred_bytes(cluster, TOPIC, arguments.records)
+        for topic in (OUT_TOPIC, OUT_OF_SPARK):
             new_topic(cluster, topic)
         options = where | {"subscribe": TOPIC, "startingOffsets": "earliest"}
         with tempfile.TemporaryDirectory() as place:
@@ -213,10 +213,10 @@ def main() -> None:
             for round_name in ("warming-up", "sampled"):
                 print(f"reading and writing in this process, {round_name}", flush=True)
                 parts, _ = read(options, batch, Path(tempfile.mkdtemp(dir=place)))
-                written = sink(cluster, crossed, round_name)
-        show(f"reading {BATCHES} batches of {batch:,} rows, one task after the other", parts, "s", chosen.into)
-        show("writing them to Kafka, a transaction for each task", written, "s", chosen.into)
-        in_spark(options, where, batch, chosen.into)
+                write_parts = sink(cluster, crossed, round_name)
+        show(f"reading {BATCHES} batches of {batch:,} rows, one task after the other", parts, "s", arguments.into)
+        show("writing them to Kafka, a transaction for each task", write_parts, "s", arguments.into)
+        in_spark(options, where, batch, arguments.into)
         cluster.close()
 
 
@@ -228,10 +228,10 @@ def in_spark(options: Mapping[str, str], where: Mapping[str, str], batch: int, i
     recording = into / "jvm.jfr"
     for round_name in ("warming up", "recorded"):
         print(f"\nthe same copy by Spark, {round_name}", flush=True)
-        told = through_spark(spark, reading, target, recording)
-    print(f"\nSpark's own account of a full batch, ms (median of {len(told)})", flush=True)
-    for phase in sorted(told[0], key=lambda phase: -median(one[phase] for one in told)):
-        print(f"  {phase:24} {median(one[phase] for one in told):10,.0f}", flush=True)
+        phases = through_spark(spark, reading, target, recording)
+    print(f"\nSpark's own account of a full batch, ms (median of {len(phases)})", flush=True)
+    for phase in sorted(phases[0], key=lambda phase: -median(one[phase] for one in phases)):
+        print(f"  {phase:24} {median(one[phase] for one in phases):10,.0f}", flush=True)
     show("the JVM's own work", by_part(jvm_stacks(recording), IN_JVM, f"JVM: {REST}"), "samples", into)
     spark.stop()
 

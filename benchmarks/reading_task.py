@@ -31,7 +31,7 @@ ROUNDS = 3
 COUNT, SUM = {"n": "count()"}, {"total": "sum(json:$.amount::bigint)"}
 
 
-def staged(aggregates: Mapping[str, str], key: str = "key", size_ms: int = 10_000) -> dict[str, str]:
+def pushed_options(aggregates: Mapping[str, str], key: str = "key", size_ms: int = 10_000) -> dict[str, str]:
     """The options of stage one."""
     fields = [text.partition("(")[2][:-1] for text in aggregates.values()]
     window = {"kind": "sliding", "size_ms": size_ms, "slide_ms": size_ms}
@@ -46,11 +46,11 @@ def staged(aggregates: Mapping[str, str], key: str = "key", size_ms: int = 10_00
 
 CASES = {
     "rows of two columns": {"columns": "key,event_time"},
-    "count by key": staged(COUNT),
-    "count by key as text": staged(COUNT, "key::string"),
-    "count and sum of a JSON number by key": staged(COUNT | SUM),
-    "the same, in frames of 1 s": staged(COUNT | SUM, size_ms=1_000),
-    "count and sum of a JSON double by key": staged(COUNT | {"total": "sum(json:$.amount::double)"}),
+    "count by key": pushed_options(COUNT),
+    "count by key as text": pushed_options(COUNT, "key::string"),
+    "count and sum of a JSON number by key": pushed_options(COUNT | SUM),
+    "the same, in frames of 1 s": pushed_options(COUNT | SUM, size_ms=1_000),
+    "count and sum of a JSON double by key": pushed_options(COUNT | {"total": "sum(json:$.amount::double)"}),
 }
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from benchmarks.measure import FIRST_MS, HDFS, KEYS, PARTITIONS, Sheet, new_topic
 from benchmarks.turns import Bench, bench
-from benchmarks.windows import DEFAULT, OURS
+from benchmarks.windows import DEFAULT, KEYEDWM
 from keyedwm.kafka.requests.produce import send
 from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB
 
@@ -49,7 +49,7 @@ def counts(on: Bench, side: str, topic: str) -> DataFrame:
     from keyedwm.spark import aggregate, count, tumbling
 
     reading = {**on.where, "subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": BATCH}
-    if side == OURS:
+    if side == KEYEDWM:
         rows = on.spark.readStream.format("keyedwm").options(**reading, watermarkLag=LAG, idleTimeout="none").load()
         rows = rows.selectExpr("cast(key as string) k", "event_time", "watermark", "control")
         return aggregate(rows, "k", tumbling(FRAME), {"n": count()}, name="held")
@@ -70,11 +70,11 @@ def drained(on: Bench, side: str, topic: str, checkpoint: str) -> tuple[list, fl
     return query.recentProgress, (began_batch - began) * 1e3 + first.durationMs["triggerExecution"]
 
 
-def held(progress: list, side: str) -> tuple[int, int]:
+def held_state(progress: list, side: str) -> tuple[int, int]:
     """The number of (key, frame) that are open, and the bytes of their state in memory as each side reports them."""
-    if side == OURS:
-        told = progress[-1].observedMetrics["held"]
-        return told.frames, told.state_bytes
+    if side == KEYEDWM:
+        state = progress[-1].observedMetrics["held"]
+        return state.frames, state.state_bytes
     operator = progress[-1].stateOperators[0]
     return operator.numRowsTotal, operator.memoryUsedBytes
 
@@ -90,7 +90,7 @@ def measure(on: Bench, side: str, frames: int, place: str) -> list[dict[str, flo
     new_topic(on.cluster, topic)
     produce(on, topic, 0, frames)
     progress, _ = drained(on, side, topic, f"{place}/held")
-    each = {"state_bytes": held(progress, side)[1] / frames, "disk_bytes": on_disk(f"{place}/held") / frames}
+    each = {"state_bytes": held_state(progress, side)[1] / frames, "disk_bytes": on_disk(f"{place}/held") / frames}
     rounds, few = [], f"{topic}-few"
     new_topic(on.cluster, few)
     produce(on, few, 0, PARTITIONS)
@@ -98,9 +98,11 @@ def measure(on: Bench, side: str, frames: int, place: str) -> list[dict[str, flo
         fresh_ms = drained(on, side, few, f"{place}/fresh-{number}")[1]
         produce(on, topic, frames + number * PARTITIONS, PARTITIONS)
         progress, restart_ms = drained(on, side, topic, f"{place}/held")
-        count, wanted = held(progress, side)[0], frames + (number + 1) * PARTITIONS
-        if count != wanted:
-            raise SystemExit(f"restart {side}: {count} (key, frame) are held, there should be {wanted}: no figure")
+        count, expected_frames = held_state(progress, side)[0], frames + (number + 1) * PARTITIONS
+        if count != expected_frames:
+            raise SystemExit(
+                f"restart {side}: {count} (key, frame) are held, there should be {expected_frames}: no figure"
+            )
         rounds.append({"restart_ms": restart_ms, "fresh_ms": fresh_ms, **each})
     return rounds
 
@@ -112,8 +114,8 @@ def main() -> None:
         sheet = Sheet("windows-restart", DEFAULT, {"open_frames": frames, "keys": KEYS})
         with tempfile.TemporaryDirectory() as place:
             run = partial(measure, on, frames=frames)
-            found = {side: run(side, place=f"{place}/{number}") for number, side in enumerate((DEFAULT, OURS))}
-        for side, rounds in found.items():
+            rounds_of = {side: run(side, place=f"{place}/{number}") for number, side in enumerate((DEFAULT, KEYEDWM))}
+        for side, rounds in rounds_of.items():
             for one in rounds:
                 sheet.add(side, one)
         sheet.finish()

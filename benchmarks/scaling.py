@@ -70,28 +70,28 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--no-broker", action="store_true", help="leave the requests to Kafka out")
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     line("", "", *(f"{size:,} parts" for size in CHANNELS))
     for measure in (driver, inboxes):
         table(measure, CHANNELS)
     line("of one partition's committed state", "bytes", f"{committed_bytes()} of {METADATA_BYTES:,}")
     print()
     line("", "", *(f"{size:,} keys" for size in KEYS))
-    for measure in (partials, held):
+    for measure in (partials, taking):
         table(measure, KEYS)
     print()
     line("", "", *(f"{overlap} frames" for overlap in OVERLAPS))
     table(closing, OVERLAPS)
-    if not chosen.no_broker:
+    if not options.no_broker:
         print()
         requests()
 
 
 def table(measure: Callable[[int], Iterator[Cost]], sizes: tuple[int, ...]) -> None:
     """Print what `measure` finds at each size, a line for each cost."""
-    found = [list(measure(size)) for size in sizes]
-    for at, (name, unit, _) in enumerate(found[0]):
-        line(name, unit, *(f"{costs[at][2]:,.2f}" for costs in found))
+    costs_of_sizes = [list(measure(size)) for size in sizes]
+    for at, (name, unit, _) in enumerate(costs_of_sizes[0]):
+        line(name, unit, *(f"{costs[at][2]:,.2f}" for costs in costs_of_sizes))
 
 
 def line(name: str, unit: str, *values: str) -> None:
@@ -114,7 +114,7 @@ def driver(channels: int) -> Iterator[Cost]:
     """Planning a batch in which every channel has news, Kafka's answers at hand."""
     places = [TopicPartition("orders", number) for number in range(channels)]
 
-    def standing(batch: int) -> dict[TopicPartition, Channel]:
+    def channels_after(batch: int) -> dict[TopicPartition, Channel]:
         axes = {0: AxisState((START_MS + batch * SECOND_MS,), START_MS + batch * SECOND_MS)}
         one = Channel(
             next_offset=1_000_000 + batch, read=1, status=Status.ACTIVE, since_ms=START_MS, counts=Counts(), axes=axes
@@ -123,15 +123,19 @@ def driver(channels: int) -> Iterator[Cost]:
 
     start = QueryOffset(
         batch=7, group="keyedwm-0123456789abcdef", state_key=STATE_KEY.hex(), now_ms=START_MS,
-        coalesced=CommonState(), channels=standing(7),
+        coalesced=CommonState(), channels=channels_after(7),
     )  # fmt: skip
     axes = {0: AxisState((START_MS + 8 * SECOND_MS,), START_MS + 8 * SECOND_MS)}
     after = dict.fromkeys(places, RangeResult(next_offset=1_000_007, counts=Counts(), axes=axes))
-    seen = BrokerAnswers(ends=dict.fromkeys(places, 1_000_008), begins={}, requested_ms=START_MS, now_ms=START_MS)
+    answers = BrokerAnswers(ends=dict.fromkeys(places, 1_000_008), begins={}, requested_ms=START_MS, now_ms=START_MS)
     rules = Rules(guarantee=Guarantee.EXACTLY_ONCE, idleness=Idleness(60_000), max_offsets=None)
-    planned = plan(start, after, seen, rules)
+    planned = plan(start, after, answers, rules)
     text = json.dumps(planned.to_json())
-    yield "planning and coalescing, a partition", "us", best(lambda: plan(start, after, seen, rules)) / channels * 1e6
+    yield (
+        "planning and coalescing, a partition",
+        "us",
+        best(lambda: plan(start, after, answers, rules)) / channels * 1e6,
+    )
     yield "its offset written as JSON, a partition", "us", best(lambda: json.dumps(planned.to_json())) / channels * 1e6
     parse = best(lambda: QueryOffset.from_json(json.loads(text)))
     yield "its offset read back, a partition", "us", parse / channels * 1e6
@@ -143,7 +147,7 @@ def inboxes(channels: int) -> Iterator[Cost]:
     names = [f"orders-{number}" for number in range(channels)]
     inbox, batch, rows, chance = ChannelTracker("aggregate", 0), 0, [], random.Random(0)
 
-    def tell() -> None:
+    def new_inbox() -> None:
         nonlocal batch, rows
         batch += 1
         at_ms = START_MS + 2 * batch * SECOND_MS
@@ -165,7 +169,11 @@ def inboxes(channels: int) -> Iterator[Cost]:
             for name in names
         ]
 
-    yield "control rows taken by a bucket, a partition", "us", best(lambda: inbox.apply(rows), tell) / channels * 1e6
+    yield (
+        "control rows taken by a bucket, a partition",
+        "us",
+        best(lambda: inbox.apply(rows), new_inbox) / channels * 1e6,
+    )
     yield "control rows shipped to a bucket, a partition", "bytes", len(pack_control(rows)) / channels
     yield "a bucket's note of its channels, a partition", "bytes", len(json.dumps(inbox.state())) / channels
 
@@ -198,13 +206,13 @@ def partials(keys: int) -> Iterator[Cost]:
     """What a task makes of its rows, and ships: one partial for each key and frame."""
     rows = rows_of(keys, each=10)
     how = plan_of(rows)
-    made = combine_rows(how, rows)
+    partials = combine_rows(how, rows)
     yield "rows combined into partials, a row", "ns", best(lambda: combine_rows(how, rows)) / len(rows) * 1e9
-    yield "a shipped partial, count and sum, keys of 10 letters", "bytes", len(packed(made)) / len(made)
-    yield "a shipped piece that holds one partial", "bytes", len(packed(made.slice(0, 1)))
+    yield "a shipped partial, count and sum, keys of 10 letters", "bytes", len(packed(partials)) / len(partials)
+    yield "a shipped piece that holds one partial", "bytes", len(packed(partials.slice(0, 1)))
 
 
-def held(keys: int) -> Iterator[Cost]:
+def taking(keys: int) -> Iterator[Cost]:
     """A bucket that takes ten frames of every key, writes them down and is restored."""
     rows = rows_of(keys, frames=10)
     for name, aggregates in (("count", SUMS[:1]), ("count and sum", SUMS)):
@@ -213,10 +221,10 @@ def held(keys: int) -> Iterator[Cost]:
         operator.take(combine_rows(how, rows))
         state = sum(map(len, operator.snapshot().values()))
         yield f"state of a (key, frame), {name}", "bytes", state / operator.open_entries
-    made, entries = combine_rows(how, rows), keys * 10
+    partials, entries = combine_rows(how, rows), keys * 10
     operators = [DrivenOperator(how)]
-    taken = best(lambda: operators[-1].take(made), lambda: operators.append(DrivenOperator(how)))
-    yield "taken by a bucket, a partial", "ns", taken / entries * 1e9
+    taken_s = best(lambda: operators[-1].take(partials), lambda: operators.append(DrivenOperator(how)))
+    yield "taken by a bucket, a partial", "ns", taken_s / entries * 1e9
     blobs = operators[-1].snapshot()
     yield (
         "restored by a worker that does not hold it, a (key, frame)",
@@ -230,10 +238,10 @@ def closing(overlap: int) -> Iterator[Cost]:
     keys, frames = 1_000, 1_200
     rows = rows_of(keys, frames=frames)
     how = plan_of(rows, overlap)
-    made = combine_rows(how, rows)
+    partials = combine_rows(how, rows)
     for step in (1, 10, 100):
         operator = DrivenOperator(how)
-        operator.take(made)
+        operator.take(partials)
         operator.advance(START_MS + frames // 2 * SECOND_MS)
         began, results = time.process_time(), 0
         for second in range(frames // 2, frames, step):
@@ -248,34 +256,34 @@ def requests() -> None:
         print(kafka.describe(), file=sys.stderr)
         cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
         line("", "", *(f"{size} partitions" for size in PARTITIONS))
-        sent = count_requests()
-        found = [batch_requests(cluster, size, sent) for size in PARTITIONS]
-        for step in found[0]:
-            line(f"requests: {step}", "", *(str(one[step].total()) for one in found))
-            print(f"    {dict(found[-1][step])}", flush=True)
+        request_counter = count_requests()
+        counts_of_sizes = [batch_requests(cluster, size, request_counter) for size in PARTITIONS]
+        for step in counts_of_sizes[0]:
+            line(f"requests: {step}", "", *(str(one[step].total()) for one in counts_of_sizes))
+            print(f"    {dict(counts_of_sizes[-1][step])}", flush=True)
         cluster.close()
 
 
-def batch_requests(cluster: Cluster, partitions: int, sent: Counter[str]) -> dict[str, Counter[str]]:
+def batch_requests(cluster: Cluster, partitions: int, request_counter: Counter[str]) -> dict[str, Counter[str]]:
     """Count the requests of planning, reading, writing and committing the second batch."""
-    topic, out = f"bench-scaling-{partitions}", f"bench-scaling-{partitions}-out"
+    topic, out_topic = f"bench-scaling-{partitions}", f"bench-scaling-{partitions}-out"
     create_topic(cluster, topic, partitions)
-    create_topic(cluster, out, partitions)
+    create_topic(cluster, out_topic, partitions)
     options = {
         "kafka.bootstrap.servers": cluster.config.addresses, "subscribe": topic, "startingOffsets": "earliest",
     }  # fmt: skip
     reader = stream_reader(options, row_schema(options))
     start = through_json(reader.initialOffset())
-    counted: dict[str, Counter[str]] = {}
+    counts_of_steps: dict[str, Counter[str]] = {}
 
     def step(name: str, act: Callable[[], Any]) -> Any:
-        sent.clear()
-        made = act()
-        counted[name] = Counter(sent)
-        return made
+        request_counter.clear()
+        result = act()
+        counts_of_steps[name] = Counter(request_counter)
+        return result
 
     sinks = KafkaStagePlan(
-        client=cluster.config, topic=out, stem=None, timeout_ms=60_000, transactional=True,
+        client=cluster.config, topic=out_topic, stem=None, timeout_ms=60_000, transactional=True,
         columns=("value", "partition"), has_control=False, has_offsets=False,
     )  # fmt: skip
     places = [pa.record_batch({"value": [b"x"], "partition": pa.array([at], pa.int32())}) for at in range(partitions)]
@@ -288,7 +296,7 @@ def batch_requests(cluster: Cluster, partitions: int, sent: Counter[str]) -> dic
             end = step("planning", lambda at=start: through_json(reader.latestOffset(at, ReadMaxRows(2**31 - 1))))
             tasks = reader.partitions(start, end)
             step("reading, all tasks", lambda tasks=tasks: [list(reader.read(task)) for task in tasks])
-            counted["tasks of the reading"] = Counter(tasks=len(tasks))
+            counts_of_steps["tasks of the reading"] = Counter(tasks=len(tasks))
             who = Task(query=topic, run="run", batch=2 * batch, partition=0, attempt=0, number=1_000 * batch)
             one = [step("writing, one task to all partitions", lambda who=who: stage(sinks, who, places))]
             step("commit of one task", lambda one=one, batch=batch: publish_to_kafka(how, one, batch=2 * batch))
@@ -302,7 +310,7 @@ def batch_requests(cluster: Cluster, partitions: int, sent: Counter[str]) -> dic
             )
             step("commit of them", lambda all_=reports, batch=batch: publish_to_kafka(how, all_, batch=2 * batch + 1))
             start = end
-    return counted
+    return counts_of_steps
 
 
 if __name__ == "__main__":

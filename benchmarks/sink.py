@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SOURCE = "bench-sink-in"
 MILLION = 1_000_000
-OUT = "bench-sink-out"
+OUT_TOPIC = "bench-sink-out"
 COMMIT = "commit"
 
 
@@ -66,7 +66,7 @@ CASES = {
 }
 
 
-def written(place: str, side: Side) -> int:
+def written_rows(place: str, side: Side) -> int:
     """Count the rows of a directory's table."""
     if side.sink == "parquet":
         return int(pyarrow.dataset.dataset(place, format="parquet", exclude_invalid_files=True).count_rows())
@@ -90,16 +90,16 @@ def rows(on: Bench, side: Side, records: int, batch: int) -> DataFrame:
 def copy(on: Bench, side: Side, records: int, batch: int) -> Run:
     """Copy the source once; raises SystemExit if the output does not hold every record once."""
     with scratch() as place:
-        target = {"path": str(Path(place, "out"))} if side.files else {"topic": OUT, **on.where}
+        target = {"path": str(Path(place, "out"))} if side.files else {"topic": OUT_TOPIC, **on.where}
         if not side.files:
-            new_topic(on.cluster, OUT)
+            new_topic(on.cluster, OUT_TOPIC)
         writer = rows(on, side, records, batch).writeStream.format(side.sink).options(**target, **side.options)
         done = finished(writer)
-        found = written(target["path"], side) if side.files else committed(on.cluster, OUT)
+        arrived = written_rows(target["path"], side) if side.files else committed(on.cluster, OUT_TOPIC)
         if not side.files:
-            delete_topic(on.cluster, OUT)
-    if found != records:
-        raise SystemExit(f"{side}: {found} of {records} records arrived: no figure")
+            delete_topic(on.cluster, OUT_TOPIC)
+    if arrived != records:
+        raise SystemExit(f"{side}: {arrived} of {records} records arrived: no figure")
     return done.run(records)
 
 

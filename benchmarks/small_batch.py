@@ -16,7 +16,7 @@ from functools import partial
 from benchmarks.measure import HDFS, Sheet, how_many, median, whole
 from benchmarks.turns import PAIRS, Bench, in_turn, running
 from benchmarks.windows import CASES as WINDOWS
-from benchmarks.windows import DEFAULT, OURS, PUSHED, Share, native, ours, topic_of
+from benchmarks.windows import DEFAULT, KEYEDWM, PUSHED, Share, keyedwm_counts, native, topic_of
 from benchmarks.windows_answer import answer, check_columns, load
 from keyedwm.spark.setup.conf import FILE_SYSTEM, MANAGER, PROVIDER, ROCKSDB
 
@@ -24,7 +24,7 @@ CASE = WINDOWS["tumbling"]
 SHARE = Share(120_000, 2_000)
 WARMING = 10
 BATCHES = SHARE.records // SHARE.batch
-SIDES = (DEFAULT, OURS, PUSHED)
+SIDES = (DEFAULT, KEYEDWM, PUSHED)
 RESULTS = {"small-batch": False, "small-batch-local": True}
 # What Spark calls the parts of a batch.
 PARTS = {
@@ -43,7 +43,9 @@ def measured(on: Bench, side: str, topic: str, *, is_local: bool) -> Mapping[str
         on.spark.conf.set(MANAGER, FILE_SYSTEM)
     else:
         on.spark.conf.unset(MANAGER)
-    make = {OURS: partial(ours, pushed=False), PUSHED: partial(ours, pushed=True)}.get(side, native)
+    make = {KEYEDWM: partial(keyedwm_counts, pushed=False), PUSHED: partial(keyedwm_counts, pushed=True)}.get(
+        side, native
+    )
     done = whole(side, make(on, CASE, topic, SHARE), check_columns(), answer(CASE.stream, SHARE.records))
     # By number: of stage one in the source Spark counts the rows that are handed over.
     warm = [one.durationMs for one in done.progress[WARMING:BATCHES]]
@@ -56,9 +58,9 @@ def main() -> None:
     """Run all sides in turn and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=how_many, default=PAIRS)
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     with running() as (cluster, spark):
-        on = Bench(cluster, spark, cases=(), asked=None, pairs=chosen.pairs)
+        on = Bench(cluster, spark, cases=(), asked_records=None, pairs=options.pairs)
         topic = topic_of(CASE.stream, SHARE)
         load(on.cluster, topic, CASE.stream, SHARE.records)
         setting = {"keys": CASE.stream.keys, **asdict(SHARE)}

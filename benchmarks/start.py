@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from benchmarks.cpu import cpu_seconds
 from benchmarks.measure import HDFS, Sheet, how_many, load_hundred_bytes, scratch, session
 from benchmarks.turns import PAIRS, in_turn
-from benchmarks.windows import DEFAULT, OURS
+from benchmarks.windows import DEFAULT, KEYEDWM
 from examples.demo.spark_jars import spark_kafka_connector_jars
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 CASES = ("rows", "windows")
 RECORDS, QUERIES = 1_000, 3
-ALONE = f"{OURS}, workers load for themselves"
+LOADING_ALONE = f"{KEYEDWM}, workers load for themselves"
 _LOOK_S = 0.01
 
 
@@ -42,8 +42,8 @@ def frame(spark: SparkSession, side: str, case: str, bootstrap: str, topic: str)
 
     from keyedwm.spark import aggregate, count, tumbling
 
-    given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-    rows = spark.readStream.format("kafka" if side == DEFAULT else "keyedwm").options(**given).load()
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    rows = spark.readStream.format("kafka" if side == DEFAULT else "keyedwm").options(**options).load()
     if case == "rows":
         return rows
     if side != DEFAULT:
@@ -70,22 +70,22 @@ def first_batch_s(spark: SparkSession, side: str, case: str, bootstrap: str, top
 
 def one_driver(side: str, case: str, bootstrap: str, topic: str) -> None:
     """What a round's process runs: prints the figures as JSON."""
-    conf = dict(session_conf(cores=2) if side == OURS else recommended_conf(cores=2))
+    conf = dict(session_conf(cores=2) if side == KEYEDWM else recommended_conf(cores=2))
     if side == DEFAULT:
         conf[PROVIDER] = HDFS
     spark = session(spark_kafka_connector_jars(), conf=conf, memory="2g")
-    found = [first_batch_s(spark, side, case, bootstrap, topic) for _ in range(QUERIES)]
-    (first_s, first_cpu_s), *_, (later_s, later_cpu_s) = found
-    told = {"first_s": first_s, "later_s": later_s, "first_cpu_s": first_cpu_s, "later_cpu_s": later_cpu_s}
-    print(json.dumps(told), flush=True)
+    figures = [first_batch_s(spark, side, case, bootstrap, topic) for _ in range(QUERIES)]
+    (first_s, first_cpu_s), *_, (later_s, later_cpu_s) = figures
+    summary = {"first_s": first_s, "later_s": later_s, "first_cpu_s": first_cpu_s, "later_cpu_s": later_cpu_s}
+    print(json.dumps(summary), flush=True)
     spark.stop()
 
 
 def round_of(side: str, case: str, bootstrap: str, topic: str) -> dict[str, float]:
     """Run one driver."""
     command = [sys.executable, "-m", "benchmarks.start", "--one", side, case, bootstrap, topic]
-    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return json.loads(told.stdout.splitlines()[-1])
+    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(process.stdout.splitlines()[-1])
 
 
 def main() -> None:
@@ -94,9 +94,9 @@ def main() -> None:
     parser.add_argument("--case", action="append", choices=CASES)
     parser.add_argument("--pairs", type=how_many, default=PAIRS)
     parser.add_argument("--one", nargs=4, metavar=("SIDE", "CASE", "BOOTSTRAP", "TOPIC"), help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
-    if chosen.one:
-        one_driver(*chosen.one)
+    options = parser.parse_args()
+    if options.one:
+        one_driver(*options.one)
         return
     with broker() as kafka:
         print(kafka.describe(), file=sys.stderr)
@@ -104,12 +104,15 @@ def main() -> None:
         topic = f"bench-start-{time.time_ns()}"
         load_hundred_bytes(cluster, topic, RECORDS)
         cluster.close()
-        for case in chosen.case or CASES:
+        for case in options.case or CASES:
             sheet = Sheet(
                 f"start-{case}", DEFAULT, {"records": RECORDS, "from": "load() to the end of the first batch"}
             )
-            sides = {side: partial(round_of, side, case, kafka.bootstrap, topic) for side in (DEFAULT, OURS, ALONE)}
-            in_turn(sheet, sides, chosen.pairs)
+            sides = {
+                side: partial(round_of, side, case, kafka.bootstrap, topic)
+                for side in (DEFAULT, KEYEDWM, LOADING_ALONE)
+            }
+            in_turn(sheet, sides, options.pairs)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.flame import Stack, draw
 from benchmarks.measure import load_hundred_bytes, scratch
-from benchmarks.windows import OURS
+from benchmarks.windows import KEYEDWM
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.testing.broker import broker
@@ -40,22 +40,22 @@ def stack_of(line: str) -> tuple[Stack, int]:
         stack = [module[1] if module else stack[0]]
     for frame in _PROCESS.sub("", frames).split(";"):
         if frame and "<frozen importlib" not in frame:  # a module that is imported stands under the one that imports it
-            found = _FRAME.match(frame)
-            stack.append(f"{found['name']} {found['file']}" if found else frame)
+            frame_match = _FRAME.match(frame)
+            stack.append(f"{frame_match['name']} {frame_match['file']}" if frame_match else frame)
     return tuple(stack), int(count)
 
 
-def taken(tool: Path, tree: Path, bootstrap: str, topic: str) -> Counter[Stack]:
+def sampled_stacks(tool: Path, tree: Path, bootstrap: str, topic: str) -> Counter[Stack]:
     """Run the driver under py-spy; the stacks in CPU seconds."""
     with scratch() as place:
         raw = Path(place, "raw")
         command = [
             str(tool), "record", "--subprocesses", "-r", str(SAMPLES_A_SECOND), "-f", "raw", "-o", str(raw), "--",
-            sys.executable, "-W", "ignore", "-m", "benchmarks.start", "--one", OURS, "windows", bootstrap, topic,
+            sys.executable, "-W", "ignore", "-m", "benchmarks.start", "--one", KEYEDWM, "windows", bootstrap, topic,
         ]  # fmt: skip
         environment = {**os.environ, "PYTHONPATH": str(tree)}
-        ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=tree, env=environment)
-        if '"first_s"' not in ran.stdout:  # py-spy ends well also where its program failed
+        process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=tree, env=environment)
+        if '"first_s"' not in process.stdout:  # py-spy ends well also where its program failed
             raise SystemExit("the queries did not get to their ends: no picture")
         stacks: Counter[Stack] = Counter()
         for line in re.split(r"\n(?=process )", raw.read_text(encoding="utf-8").rstrip("\n")):  # commands have lines
@@ -71,21 +71,21 @@ def main() -> None:
     parser.add_argument("--name", required=True)
     parser.add_argument("--tree", type=Path, default=Path(__file__).parents[1])
     parser.add_argument("--into", type=Path, default=Path("docs", "figures"))
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     with broker() as kafka:
         cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
         topic = f"bench-start-{time.time_ns()}"
         load_hundred_bytes(cluster, topic, RECORDS)
         cluster.close()
-        stacks = taken(chosen.py_spy, chosen.tree.resolve(), kafka.bootstrap, topic)
+        stacks = sampled_stacks(options.py_spy, options.tree.resolve(), kafka.bootstrap, topic)
     whole_s = sum(stacks.values())
     by_process: Counter[str] = Counter()
     for stack, seconds in stacks.items():
         by_process[stack[0]] += seconds  # type: ignore[assignment]
     for process, seconds in by_process.most_common():
         print(f"{seconds:8.2f} s  {process}", flush=True)
-    path = chosen.into / f"first-windows-{chosen.name}.svg"
-    title = f"Three windowed queries of a session, {chosen.name}: {whole_s:.1f} s of CPU in Python"
+    path = options.into / f"first-windows-{options.name}.svg"
+    title = f"Three windowed queries of a session, {options.name}: {whole_s:.1f} s of CPU in Python"
     draw(stacks, title, path, LEAST_PIXELS)
     print(path, flush=True)
 

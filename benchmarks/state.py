@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from benchmarks.bucket_drive import HOUR_MS, START_MS, Driven, Spent, rows_of
+from benchmarks.bucket_drive import HOUR_MS, START_MS, DrivenBucket, Spent, rows_of
 from benchmarks.measure import Sheet, how_many
 from benchmarks.turns import in_turn
 
@@ -35,7 +35,7 @@ Figures = Mapping[str, float | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Options:
     """What the command line says."""
 
     pairs: int
@@ -47,30 +47,30 @@ class Asked:
         return max(LEAST_BATCHES, int(self.seconds / self.pairs / max(first.seconds, 1e-4)))
 
 
-def filled(kind: tuple, entries: int, keys: int, step_ms: int) -> Driven:
+def filled(kind: tuple, entries: int, keys: int, step_ms: int) -> DrivenBucket:
     """Return a bucket with so many open entries: all keys once a step, while the watermark stands before all."""
-    driven = Driven(*kind)
+    bucket = DrivenBucket(*kind)
     for number in range(entries // keys):
         at_ms = START_MS + number * step_ms
-        driven.take(rows_of(np.arange(keys), np.full(keys, at_ms)), START_MS - 1_000 + number)
-    return driven
+        bucket.run_rows(rows_of(np.arange(keys), np.full(keys, at_ms)), START_MS - 1_000 + number)
+    return bucket
 
 
-def batches_of(driven: Driven, count: int, keys: int, at_ms: int, rows: int = ROWS) -> list[pd.DataFrame]:
+def batches_of(bucket: DrivenBucket, count: int, keys: int, at_ms: int, rows: int = ROWS) -> list[pd.DataFrame]:
     """Return batches as they are shipped: random keys, times that rise by 10 ms a batch; the watermark rises, too."""
     rng = np.random.default_rng(5)
-    made = []
+    batches = []
     for number in range(count):
         times = np.full(rows, at_ms + 10 * number)
-        made.append(driven.shipped(rows_of(rng.integers(0, keys, rows), times), START_MS + 10 * number))
-    return made
+        batches.append(bucket.shipped(rows_of(rng.integers(0, keys, rows), times), START_MS + 10 * number))
+    return batches
 
 
-def measured(driven: Driven, shipped: list[pd.DataFrame]) -> Figures:
+def measured(bucket: DrivenBucket, shipped: list[pd.DataFrame]) -> Figures:
     """Run batches over what is open; the state is put back afterwards."""
-    held, value = dict(driven.state.held), driven.state.value
-    spent = [driven.batch(one) for one in shipped]
-    driven.state.held, driven.state.value = held, value
+    blob_values, value = dict(bucket.state.blob_values), bucket.state.value
+    spent = [bucket.batch(one) for one in shipped]
+    bucket.state.blob_values, bucket.state.value = blob_values, value
     partials = sum(one.partial_bytes for one in spent)
     if any(one.rows for one in spent):
         raise SystemExit("a batch closed windows: no figure")
@@ -85,55 +85,58 @@ def measured(driven: Driven, shipped: list[pd.DataFrame]) -> Figures:
     }
 
 
-def over_open(name: str, kind: tuple, entries: int, keys: int, asked: Asked) -> None:
+def over_open(name: str, kind: tuple, entries: int, keys: int, options: Options) -> None:
     """The same batches over nothing and over so many open entries."""
     step_ms = MINUTE_MS if kind[0] != "session" else 1
-    entries, keys = (max(1_000, int(asked.scale * size)) for size in (entries, keys))
-    full, empty = filled(kind, entries, keys, step_ms), Driven(*kind)
+    entries, keys = (max(1_000, int(options.scale * size)) for size in (entries, keys))
+    full, empty = filled(kind, entries, keys, step_ms), DrivenBucket(*kind)
     at_ms = START_MS + (entries // keys - 1) * step_ms
-    before = dict(full.state.held), full.state.value
-    count = asked.batches(full.batch(batches_of(full, 1, keys, at_ms)[0]))
-    full.state.held, full.state.value = before
+    before = dict(full.state.blob_values), full.state.value
+    count = options.batches(full.batch(batches_of(full, 1, keys, at_ms)[0]))
+    full.state.blob_values, full.state.value = before
     shipped = batches_of(full, count, keys, at_ms)
     setting = {"entries": entries, "keys": keys, "batch": ROWS, "state_MB": full.state_bytes // 1_000_000}
     sides = {"none open": partial(measured, empty, shipped), "all open": partial(measured, full, shipped)}
-    in_turn(Sheet(name, "none open", setting), sides, asked.pairs)
+    in_turn(Sheet(name, "none open", setting), sides, options.pairs)
 
 
-def entries(asked: Asked) -> None:
+def entries(options: Options) -> None:
     """10 million (key, frame) in windows of an hour by the minute."""
-    over_open("state-entries", ("sliding", 100 * MINUTE_MS, MINUTE_MS), 10_000_000, 100_000, asked)
+    over_open("state-entries", ("sliding", 100 * MINUTE_MS, MINUTE_MS), 10_000_000, 100_000, options)
 
 
-def sessions(asked: Asked) -> None:
+def sessions(options: Options) -> None:
     """A million sessions of half an hour."""
-    over_open("state-sessions", ("session", HOUR_MS // 2), 1_000_000, 1_000_000, asked)
+    over_open("state-sessions", ("session", HOUR_MS // 2), 1_000_000, 1_000_000, options)
 
 
-def small(asked: Asked) -> None:
+def small(options: Options) -> None:
     """Batches of 1,000 rows over a million keys, and the engine of 0.1 in turn."""
-    beside_first_engine("tumbling", asked)
+    beside_first_engine("tumbling", options)
 
 
-def small_sessions(asked: Asked) -> None:
+def small_sessions(options: Options) -> None:
     """The same over sessions of half an hour."""
-    beside_first_engine("session", asked)
+    beside_first_engine("session", options)
 
 
-def beside_first_engine(kind: str, asked: Asked) -> None:
+def beside_first_engine(kind: str, options: Options) -> None:
     """The small batches of one kind of window, by the engine of 0.1 in a checkout of its own and by this one."""
-    keys = max(1_000, int(1_000_000 * asked.scale))
+    keys = max(1_000, int(1_000_000 * options.scale))
     with tempfile.TemporaryDirectory() as place:
         root = Path(__file__).parents[1]
         subprocess.run(["git", "-C", str(root), "worktree", "add", "--detach", place, FIRST_ENGINE], check=True)
         try:
-            sides = {"0.1": partial(played, Path(place), kind, keys), "keyedwm": partial(played, root, kind, keys)}
-            in_turn(Sheet(f"state-small-{kind}", "0.1", {"keys": keys, "batch": 1_000}), sides, asked.pairs)
+            sides = {
+                "0.1": partial(figures_of, Path(place), kind, keys),
+                "keyedwm": partial(figures_of, root, kind, keys),
+            }
+            in_turn(Sheet(f"state-small-{kind}", "0.1", {"keys": keys, "batch": 1_000}), sides, options.pairs)
         finally:
             subprocess.run(["git", "-C", str(root), "worktree", "remove", "--force", place], check=True)
 
 
-def played(checkout: Path, kind: str, keys: int) -> Figures:
+def figures_of(checkout: Path, kind: str, keys: int) -> Figures:
     """Run the small batches in a process of the engine of this checkout."""
     script = Path(__file__).with_name("bucket_drive.py")
     done = subprocess.run(
@@ -141,36 +144,36 @@ def played(checkout: Path, kind: str, keys: int) -> Figures:
         env={**os.environ, "PYTHONPATH": str(checkout)}, check=True, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    seconds, read, put, partials = (sum(column) for column in zip(*lines, strict=True))
+    seconds, read, put_bytes, partials = (sum(column) for column in zip(*lines, strict=True))
     return {
         "rate": 1_000 * len(lines) / seconds, "steady": None, "cpu_s": seconds / len(lines) * 1_000,
-        "put_of_partials": put / partials, "read_bytes": read / len(lines),
+        "put_of_partials": put_bytes / partials, "read_bytes": read / len(lines),
     }  # fmt: skip
 
 
-def restart(asked: Asked) -> None:
+def restart(options: Options) -> None:
     """The first batch of a new processor over 10 million entries, and over none: nothing is read before it is due."""
-    keys, frames = max(1_000, int(asked.scale * 100_000)), 100
+    keys, frames = max(1_000, int(options.scale * 100_000)), 100
     kind = ("sliding", frames * MINUTE_MS, MINUTE_MS)
-    full, empty = filled(kind, keys * frames, keys, MINUTE_MS), Driven(*kind)
+    full, empty = filled(kind, keys * frames, keys, MINUTE_MS), DrivenBucket(*kind)
     shipped = batches_of(full, 1, keys, START_MS + (frames - 1) * MINUTE_MS)
     sides = {"none open": partial(measured, empty, shipped), "all open": partial(measured, full, shipped)}
-    in_turn(Sheet("state-restart", "none open", {"entries": keys * frames, "keys": keys}), sides, asked.pairs)
+    in_turn(Sheet("state-restart", "none open", {"entries": keys * frames, "keys": keys}), sides, options.pairs)
 
 
-def spark(asked: Asked) -> None:
+def spark(options: Options) -> None:
     """Through Spark, beside its own operator over RocksDB (`state_spark.py`)."""
-    module("benchmarks.state_spark", "--pairs", str(asked.pairs))
+    module("benchmarks.state_spark", "--pairs", str(options.pairs))
 
 
-def join(asked: Asked) -> None:
+def join(options: Options) -> None:
     """10 million held rows of a join (`state_join.py`)."""
-    module("benchmarks.state_join", "--pairs", str(asked.pairs), "--held", str(int(10_000_000 * asked.scale)))
+    module("benchmarks.state_join", "--pairs", str(options.pairs), "--held", str(int(10_000_000 * options.scale)))
 
 
-def curves(asked: Asked) -> None:
+def curves(options: Options) -> None:
     """What docs/explanation/scaling.md shows (`state_curves.py`)."""
-    module("benchmarks.state_curves", "--most", str(int(10_000_000 * asked.scale)))
+    module("benchmarks.state_curves", "--most", str(int(10_000_000 * options.scale)))
 
 
 def module(name: str, *arguments: str) -> None:
@@ -178,7 +181,7 @@ def module(name: str, *arguments: str) -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-m", name, *arguments], check=True)
 
 
-CASES: Mapping[str, Callable[[Asked], None]] = {
+CASES: Mapping[str, Callable[[Options], None]] = {
     "entries": entries, "sessions": sessions, "small": small, "small-sessions": small_sessions, "restart": restart,
     "spark": spark, "join": join, "curves": curves,
 }  # fmt: skip
@@ -191,9 +194,9 @@ def main() -> None:
     parser.add_argument("--pairs", type=how_many, default=5)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--scale", type=float, default=1.0)
-    chosen = parser.parse_args()
-    for name in chosen.case or CASES:
-        CASES[name](Asked(chosen.pairs, chosen.seconds, chosen.scale))
+    options = parser.parse_args()
+    for name in options.case or CASES:
+        CASES[name](Options(options.pairs, options.seconds, options.scale))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks.bucket_drive import HOUR_MS, START_MS, Driven
+from benchmarks.bucket_drive import HOUR_MS, START_MS, DrivenBucket
 from benchmarks.measure import Sheet, how_many
 from benchmarks.state import MINUTE_MS, ROWS, batches_of, filled, measured
 
@@ -19,12 +19,12 @@ SESSION = ("session", HOUR_MS // 2)
 KEYS = 100_000
 
 
-def point(sheet: Sheet, curve: str, size: int, driven: Driven, *, keys: int, rows: int = ROWS) -> None:
+def point(sheet: Sheet, curve: str, size: int, bucket: DrivenBucket, *, keys: int, rows: int = ROWS) -> None:
     """Measure one point; `size` is where it stands on its curve."""
     at_ms = START_MS + (FRAMES - 1) * MINUTE_MS
-    shipped = batches_of(driven, COUNT, keys, at_ms, rows)
-    measured(driven, shipped[:10])  # compiled
-    sheet.add(f"{curve} {size}", measured(driven, shipped))
+    shipped = batches_of(bucket, COUNT, keys, at_ms, rows)
+    measured(bucket, shipped[:10])  # compiled
+    sheet.add(f"{curve} {size}", measured(bucket, shipped))
 
 
 def main() -> None:
@@ -39,9 +39,9 @@ def main() -> None:
         if size <= most // 10:
             point(sheet, "sessions", size, filled(SESSION, size, size, 1), keys=KEYS)
     for size in (1_000, 10_000, 100_000, 1_000_000):
-        point(sheet, "keys", size, Driven(*SLIDING), keys=size)
+        point(sheet, "keys", size, DrivenBucket(*SLIDING), keys=size)
     for size in (100, 1_000, 10_000, 100_000):
-        point(sheet, "rows", size, Driven(*SLIDING), keys=KEYS, rows=size)
+        point(sheet, "rows", size, DrivenBucket(*SLIDING), keys=KEYS, rows=size)
     sheet.finish()
 
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.bucket_drive import START_MS, Driven, Spent, rows_of
+from benchmarks.bucket_drive import START_MS, DrivenBucket, Spent, rows_of
 from benchmarks.measure import Sheet, how_many
 from keyedwm.operators.state.blobs import unpacked
 
@@ -55,7 +55,7 @@ class Stretch:
 def stretches(load: Load, count: int, batches: int) -> Iterator[Stretch]:
     """Run `count` stretches of so many batches each."""
     slide_ms = load.batch_ms * load.batches_a_frame
-    driven = Driven("sliding", slide_ms * load.frames, slide_ms)
+    bucket = DrivenBucket("sliding", slide_ms * load.frames, slide_ms)
     rng = np.random.default_rng(17)
     chance = 1 / np.arange(1, load.keys + 1)
     borders = np.cumsum(chance / chance.sum())
@@ -67,25 +67,25 @@ def stretches(load: Load, count: int, batches: int) -> Iterator[Stretch]:
             before_ms = rng.integers(0, load.batch_ms + LATE_MS, load.rows)
             at_ms += load.batch_ms
             rows = rows_of(np.minimum(keys, load.keys - 1), np.sort(at_ms - before_ms))
-            spent.append(driven.take(rows, at_ms - load.batch_ms - LATE_MS))
-        yield _stretch(driven, spent)
+            spent.append(bucket.run_rows(rows, at_ms - load.batch_ms - LATE_MS))
+        yield _stretch(bucket, spent)
 
 
-def _stretch(driven: Driven, spent: list[Spent]) -> Stretch:
+def _stretch(bucket: DrivenBucket, spent: list[Spent]) -> Stretch:
     def mean(name: str) -> float:
         return sum(getattr(one, name) for one in spent) / len(spent)
 
     return Stretch(
         batches=len(spent), ms=1_000 * mean("seconds"), put_bytes=mean("put_bytes"), read_bytes=mean("read_bytes"),
-        partial_bytes=mean("partial_bytes"), results=mean("rows"), state_bytes=driven.state_bytes,
-        live_bytes=live_bytes(driven),
+        partial_bytes=mean("partial_bytes"), results=mean("rows"), state_bytes=bucket.state_bytes,
+        live_bytes=live_bytes(bucket),
     )  # fmt: skip
 
 
-def live_bytes(driven: Driven) -> int:
+def live_bytes(bucket: DrivenBucket) -> int:
     """The bytes of the frames if each key stood in each of them once."""
     frames: dict[str, list[pa.Table]] = defaultdict(list)
-    for (name,), (blob,) in driven.state.held.items():
+    for (name,), (blob,) in bucket.state.blob_values.items():
         if name.startswith("frame-"):
             frames[name.partition("+")[0]].append(unpacked(blob))
     live = 0.0
@@ -113,14 +113,19 @@ def main() -> None:
     parser.add_argument("--rows", type=how_many, default=1_000)
     parser.add_argument("--keys", type=how_many, default=1_000_000)
     parser.add_argument("--every", type=how_many, default=1, help="seconds of a batch, which divide a minute")
-    chosen = parser.parse_args()
-    if chosen.every < 1 or 60 % chosen.every:
-        raise SystemExit(f"--every {chosen.every}: whole seconds that divide a minute are expected")
-    load = Load(chosen.rows, chosen.keys, 1_000 * chosen.every, 60 // chosen.every)
-    setting = {"batch": load.rows, "seconds_a_batch": chosen.every, "keys": load.keys, "window": "1 hour by the minute"}
+    options = parser.parse_args()
+    if options.every < 1 or 60 % options.every:
+        raise SystemExit(f"--every {options.every}: whole seconds that divide a minute are expected")
+    load = Load(options.rows, options.keys, 1_000 * options.every, 60 // options.every)
+    setting = {
+        "batch": load.rows,
+        "seconds_a_batch": options.every,
+        "keys": load.keys,
+        "window": "1 hour by the minute",
+    }
     sheet = Sheet("state-day", None, setting)
     past = []
-    for stretch in stretches(load, chosen.hours, 3_600 // chosen.every):
+    for stretch in stretches(load, options.hours, 3_600 // options.every):
         past.append(stretch)
         sheet.add(f"hour {len(past)}", asdict(stretch))
     check(past[1:] or past)

@@ -32,7 +32,7 @@ from keyedwm.spark.hosting.bucket_batch import BucketLayout
 ROWS, KEYS = 10_000, 100_000
 PER_MS, WITHIN_MS = 10, 10_000
 PIECE = 500_000  # rows of a batch that fills the state
-LITTLE, MUCH = "little held", "all held"
+LITTLE, ALL_HELD = "little held", "all held"
 LAYOUT = BucketLayout("load", (0,), ((0,), (0,)), "join")
 SCHEMA = pa.schema([("k", pa.string()), ("value", pa.binary())])
 
@@ -43,7 +43,7 @@ def plan_of() -> JoinPlan:
     return JoinPlan(left=sides[LEFT], right=sides[RIGHT], bounds=(Bound(0, 0, 0, WITHIN_MS - 1),))
 
 
-class Driven:
+class DrivenJoin:
     """One bucket of the join, a fresh processor for every batch."""
 
     def __init__(self) -> None:
@@ -58,14 +58,14 @@ class Driven:
         times = START_MS + number // PER_MS
         columns = [self._names.take(pa.array(number % KEYS)), pa.repeat(pa.scalar(b"x" * 100), count), pa.array(times)]
         rows = pa.table(columns, schema=one.shipped.schema)
-        told = [
+        control = [
             ControlRow(kind=ControlKind.WATERMARK, channel=one.name, offset=self._batch, key=0,
                        watermark_ms=int(times[-1])),
             ControlRow(kind=ControlKind.BARRIER, channel=one.name, offset=self._batch, snapshot=self._batch,
                        channels=1),
         ]  # fmt: skip
         self._batch += 1
-        pieces = shipped({side: one.shipped}, LAYOUT.ids, 0, [[rows]], told)
+        pieces = shipped({side: one.shipped}, LAYOUT.ids, 0, [[rows]], control)
         return pa.Table.from_batches(list(pieces)).to_pandas()
 
     def batch(self, shipped: pd.DataFrame) -> tuple[float, int]:
@@ -73,36 +73,36 @@ class Driven:
         processor = Bucket(self.plan, LAYOUT)
         processor.init(Handle(self.state))
         began = time.process_time()
-        made = list(processor.handleInputRows((0,), iter([shipped]), NoClock()))
+        frames = list(processor.handleInputRows((0,), iter([shipped]), NoClock()))
         seconds = time.process_time() - began
-        results = [one for frame in made for one in frame["results"] if one is not None]
+        results = [one for frame in frames for one in frame["results"] if one is not None]
         return seconds, sum(unpacked(one).num_rows for one in results)
 
 
-def filled(rows: int) -> Driven:
+def filled(rows: int) -> DrivenJoin:
     """Return a bucket that holds so many left rows."""
-    driven = Driven()
+    join = DrivenJoin()
     for first in range(0, rows, PIECE):
-        driven.batch(driven.shipped(LEFT, first, min(PIECE, rows - first)))
-    return driven
+        join.batch(join.shipped(LEFT, first, min(PIECE, rows - first)))
+    return join
 
 
-def measured(driven: Driven, shipped: list[pd.DataFrame]) -> Mapping[str, float | None]:
+def measured(join: DrivenJoin, shipped: list[pd.DataFrame]) -> Mapping[str, float | None]:
     """Run batches over what is held; the state is put back afterwards."""
-    state = driven.state
-    held, value = dict(state.held), state.value
+    state = join.state
+    blob_values, value = dict(state.blob_values), state.value
     before = state.read_bytes, state.put_bytes, state.note_bytes
-    spent = [driven.batch(one) for one in shipped]
+    spent = [join.batch(one) for one in shipped]
     after = state.read_bytes, state.put_bytes, state.note_bytes
-    size = sum(len(blob) for (blob,) in held.values())
-    state.held, state.value = held, value
+    size = sum(len(blob) for (blob,) in blob_values.values())
+    state.blob_values, state.value = blob_values, value
     if any(pairs != ROWS for _, pairs in spent):
         raise SystemExit(f"{sorted({pairs for _, pairs in spent})} pairs of a batch, {ROWS} are the answer: no figure")
-    told = dict(zip(("read_bytes", "put_bytes", "note_bytes"), zip(before, after, strict=True), strict=True))
+    byte_counts = dict(zip(("read_bytes", "put_bytes", "note_bytes"), zip(before, after, strict=True), strict=True))
     return {
         "ms": 1_000 * sum(seconds for seconds, _ in spent) / len(spent),
         "median_ms": 1_000 * float(np.median([seconds for seconds, _ in spent])),
-        **{what: (then - first) / len(spent) for what, (first, then) in told.items()},
+        **{figure: (then - first) / len(spent) for figure, (first, then) in byte_counts.items()},
         "state_bytes": size,
     }
 
@@ -113,15 +113,15 @@ def main() -> None:
     parser.add_argument("--pairs", type=how_many, default=5)
     parser.add_argument("--batches", type=how_many, default=20)
     parser.add_argument("--held", type=how_many, default=10_000_000)
-    chosen = parser.parse_args()
-    reached = PIECE * -(-chosen.batches * ROWS // PIECE)
-    driven = {LITTLE: filled(reached), MUCH: filled(max(reached, chosen.held))}
-    setting = {"held": max(reached, chosen.held), "little": reached, "keys": KEYS, "batch": ROWS}
+    options = parser.parse_args()
+    reached_rows = PIECE * -(-options.batches * ROWS // PIECE)
+    joins = {LITTLE: filled(reached_rows), ALL_HELD: filled(max(reached_rows, options.held))}
+    setting = {"held": max(reached_rows, options.held), "little": reached_rows, "keys": KEYS, "batch": ROWS}
     sides = {}
-    for side, one in driven.items():
-        shipped = [one.shipped(RIGHT, number * ROWS, ROWS) for number in range(chosen.batches)]
+    for side, one in joins.items():
+        shipped = [one.shipped(RIGHT, number * ROWS, ROWS) for number in range(options.batches)]
         sides[side] = partial(measured, one, shipped)
-    in_turn(Sheet("state-join", LITTLE, setting), sides, chosen.pairs)
+    in_turn(Sheet("state-join", LITTLE, setting), sides, options.pairs)
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-OURS, ROCKS = "keyedwm", "spark, RocksDB"
-PUSHED = f"{OURS}, stage one in the source"
+KEYEDWM, ROCKS = "keyedwm", "spark, RocksDB"
+PUSHED = f"{KEYEDWM}, stage one in the source"
 KEYS, BATCH = 1_000_000, 10_000
 HOUR_MS = 3_600_000
 FIRST_MS = 1_700_000_000_000 // HOUR_MS * HOUR_MS
@@ -37,9 +37,9 @@ def produce(on: Bench, topic: str, keys: np.ndarray, second: int) -> None:
     """Send a record of each of these keys, over the partitions in turn, BATCH of them a second."""
     tables = {}
     for partition in range(PARTITIONS):
-        mine = keys[partition::PARTITIONS]
-        times = FIRST_MS + (second + np.arange(len(mine)) * PARTITIONS // BATCH) * 1_000
-        tables[partition] = pa.table({"key": pa.array(mine).cast(pa.string()), "timestamp": pa.array(times)})
+        partition_keys = keys[partition::PARTITIONS]
+        times = FIRST_MS + (second + np.arange(len(partition_keys)) * PARTITIONS // BATCH) * 1_000
+        tables[partition] = pa.table({"key": pa.array(partition_keys).cast(pa.string()), "timestamp": pa.array(times)})
     send(on.cluster, topic, tables)
 
 
@@ -70,16 +70,16 @@ def drained(on: Bench, side: str, topic: str, batch: int, checkpoint: str) -> Fi
     return finished(counts(on, side, topic, batch).writeStream.format("noop"), checkpoint)
 
 
-def measured(on: Bench, side: str, topic: str, records: int, held: str) -> Run:
+def measured(on: Bench, side: str, topic: str, records: int, checkpoint: str) -> Run:
     """Continue a copy of a checkpoint; raises SystemExit unless every record was seen once."""
     with scratch() as place:
-        done = drained(on, side, topic, BATCH, shutil.copytree(held, f"{place}/checkpoint"))
-    if (seen := _seen(side, done.progress)) != records:
-        raise SystemExit(f"{side}: full batches read {seen} records of {records}: no figure")
+        done = drained(on, side, topic, BATCH, shutil.copytree(checkpoint, f"{place}/checkpoint"))
+    if (read_records := _read_records(side, done.progress)) != records:
+        raise SystemExit(f"{side}: full batches read {read_records} records of {records}: no figure")
     return done.run(records)
 
 
-def _seen(side: str, progress: list) -> int:
+def _read_records(side: str, progress: list) -> int:
     """The records of full batches; of our sides Spark counts control rows, or what tasks ship, so they say it."""
     if side == ROCKS:
         reads = [one.numInputRows for one in progress]
@@ -101,26 +101,26 @@ def check(on: Bench, side: str) -> None:
         closing = pa.table({"key": ["end"], "timestamp": [FIRST_MS + 2 * HOUR_MS]})
         send(on.cluster, topic, dict.fromkeys(range(PARTITIONS), closing))
         each = (keys + records) // PARTITIONS
-        wanted = {"results": keys, "n": keys + records, "total": PARTITIONS * each * (each - 1) // 2}
+        expected = {"results": keys, "n": keys + records, "total": PARTITIONS * each * (each - 1) // 2}
         columns = [F.count("n").alias("results"), *(F.sum(name).alias(name) for name in ("n", "total"))]
-        whole(side, counts(on, side, topic, BATCH), columns, wanted, checkpoint)
+        whole(side, counts(on, side, topic, BATCH), columns, expected, checkpoint)
 
 
 def main() -> None:
     """Build what is open, and run the sides in turn."""
     with bench(__doc__, ["many"]) as on:
-        for side in (ROCKS, OURS, PUSHED):
+        for side in (ROCKS, KEYEDWM, PUSHED):
             check(on, side)
         keys, records = on.at_most(KEYS), max(20 * BATCH, on.at_most(600_000) // BATCH * BATCH)
         topic = f"bench-state-{time.time_ns()}"
         new_topic(on.cluster, topic)
         produce(on, topic, np.arange(keys), 0)
         with scratch() as place:
-            held = {side: f"{place}/{number}" for number, side in enumerate((ROCKS, OURS, PUSHED))}
-            for side, checkpoint in held.items():
+            checkpoints = {side: f"{place}/{number}" for number, side in enumerate((ROCKS, KEYEDWM, PUSHED))}
+            for side, checkpoint in checkpoints.items():
                 drained(on, side, topic, keys, checkpoint)
             produce(on, topic, np.random.default_rng(3).integers(0, keys, records), keys // BATCH)
-            sides = {side: partial(measured, on, side, topic, records, one) for side, one in held.items()}
+            sides = {side: partial(measured, on, side, topic, records, one) for side, one in checkpoints.items()}
             in_turn(Sheet("state-rocksdb", ROCKS, {"keys": keys, "batch": BATCH, "records": records}), sides, on.pairs)
 
 

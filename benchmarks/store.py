@@ -38,7 +38,7 @@ from keyedwm.windows import WindowOperator
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-OURS, PUSHED = "keyedwm", "keyedwm, stage one in the source"
+KEYEDWM, PUSHED = "keyedwm", "keyedwm, stage one in the source"
 APPLY, BUCKETS = "spark, applyInPandasWithState by key", "spark, applyInPandasWithState by bucket"
 PROCESSOR = "spark, transformWithStateInPandas by key"
 BUILT_IN = "spark, median, which keeps no rows"
@@ -48,13 +48,13 @@ SHARES = {
     APPLY: Share(20_000, 2_000),
     PROCESSOR: Share(20_000, 2_000),
     BUILT_IN: Share(RECORDS, RECORDS // 10),
-    OURS: Share(RECORDS, RECORDS // 10),
+    KEYEDWM: Share(RECORDS, RECORDS // 10),
     PUSHED: Share(RECORDS, RECORDS // 10),
 }
 _KEY_FACTOR, _PLACES, _PRIME = 1_000_003, 1_000_033, 1_000_000_007
 PAIRS = 5
 BATCH = 400_000
-HELD, MANY = MILLION, 10 * MILLION
+HELD_MESSAGES, MANY = MILLION, 10 * MILLION
 DAY_MS = 86_400_000
 
 
@@ -67,9 +67,9 @@ def main() -> None:
     parser.add_argument(
         "--pairs", type=how_many, default=PAIRS, help="rounds that count, after two to four that warm up"
     )
-    chosen = parser.parse_args()
-    for name in chosen.case or cases:
-        cases[name](chosen.records, chosen.pairs)
+    options = parser.parse_args()
+    for name in options.case or cases:
+        cases[name](options.records, options.pairs)
 
 
 # Medians through Kafka and Spark
@@ -81,8 +81,8 @@ def compare(records: int | None, pairs: int) -> None:
     with running() as (cluster, spark):
         on = Bench(cluster, spark, ("median",), records, pairs)
         shares = {side: _scaled(share, on.records) for side, share in SHARES.items()}
-        for given in sorted({share.records for share in shares.values()}):
-            load(cluster, _topic(given), STREAM, given)
+        for record_count in sorted({share.records for share in shares.values()}):
+            load(cluster, _topic(record_count), STREAM, record_count)
         setting = {
             "size_ms": MINUTE_MS, "keys": STREAM.keys, "records_per_ms": STREAM.per_ms,
             "sides": {side: asdict(share) for side, share in shares.items()},
@@ -94,23 +94,23 @@ def compare(records: int | None, pairs: int) -> None:
 def measured(on: Bench, side: str, share: Share) -> Run:
     """Run a query over all records of a share; raises SystemExit if what came out is not the exact answer."""
     on.spark.conf.set(PROVIDER, ROCKSDB)
-    frame = ours(on, side, share) if side in (OURS, PUSHED) else native(on, side, share)
+    frame = keyedwm_median(on, side, share) if side in (KEYEDWM, PUSHED) else native(on, side, share)
     return checked(side, frame, check_columns(), answer(share.records), share.records)
 
 
-def ours(on: Bench, side: str, share: Share) -> DataFrame:
+def keyedwm_median(on: Bench, side: str, share: Share) -> DataFrame:
     """Our windows: the messages are kept for a minute after their window's end."""
     from keyedwm.spark import Store, aggregate, median, source, tumbling
 
-    kept = ("topic", "partition", "offset", "event_time", "watermark", "control")
+    names = ("topic", "partition", "offset", "event_time", "watermark", "control")
     read = source(on.spark).options(**reading(on, _topic(share.records), share), watermarkLag=LAG, idleTimeout="none")
     how = (tumbling(MINUTE), {"median": median("offset")})
     store = Store(retention=MINUTE)
     if side == PUSHED:
-        made = aggregate(read.option("columns", ",".join(kept)), {"k": "key::string"}, *how, store=store)
+        medians = aggregate(read.option("columns", ",".join(names)), {"k": "key::string"}, *how, store=store)
     else:
-        made = aggregate(read.load().selectExpr("cast(key as string) k", *kept), "k", *how, store=store)
-    return made.where("control IS NULL").selectExpr("k", "unix_millis(window.start) start_ms", "median")
+        medians = aggregate(read.load().selectExpr("cast(key as string) k", *names), "k", *how, store=store)
+    return medians.where("control IS NULL").selectExpr("k", "unix_millis(window.start) start_ms", "median")
 
 
 def native(on: Bench, side: str, share: Share) -> DataFrame:
@@ -119,11 +119,11 @@ def native(on: Bench, side: str, share: Share) -> DataFrame:
 
     rows = on.spark.readStream.format("kafka").options(**reading(on, _topic(share.records), share)).load()
     rows = rows.selectExpr("cast(key as string) k", "offset", "timestamp").withWatermark("timestamp", LAG)
-    kept = {BUCKETS: with_buckets, APPLY: with_apply, PROCESSOR: with_processor}
-    if side in kept:
-        return kept[side](rows)
-    made = rows.groupBy(F.window("timestamp", MINUTE).alias("window"), "k").agg(F.median("offset").alias("median"))
-    return made.selectExpr("k", "unix_millis(window.start) start_ms", "median")
+    makers = {BUCKETS: with_buckets, APPLY: with_apply, PROCESSOR: with_processor}
+    if side in makers:
+        return makers[side](rows)
+    medians = rows.groupBy(F.window("timestamp", MINUTE).alias("window"), "k").agg(F.median("offset").alias("median"))
+    return medians.selectExpr("k", "unix_millis(window.start) start_ms", "median")
 
 
 @cache
@@ -199,7 +199,7 @@ def batches(records: int, per_ms: int) -> Iterator[pa.Table]:
         yield pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
-def opened(store: MemoryStore) -> WindowOperator:
+def operator_on(store: MemoryStore) -> WindowOperator:
     """Return an operator over a store, as every batch in Spark has a new one."""
     plan = StorePlan(
         schema=SCHEMA, by=("k",), window=tumbling(MINUTE_MS), aggregates=(("median", median("v")),),
@@ -212,45 +212,53 @@ def filled(records: int, per_ms: int) -> tuple[CountingStore, int]:
     """Return a store that holds so many messages, and their size in Arrow."""
     store, arrow_bytes = CountingStore(), 0
     for rows in batches(records, per_ms):
-        operator = opened(store)
+        operator = operator_on(store)
         operator.add_message(rows)
         operator.watermark(int(rows["event_time"].cast(pa.int64())[-1].as_py()))
         operator.flush()
         arrow_bytes += rows.nbytes
-    told = opened(store).counts
-    held = told.taken - told.expired
-    if held != records:
-        raise SystemExit(f"{held} messages are held, there should be {records}: no figure")
+    counts = operator_on(store).counts
+    held_messages = counts.taken - counts.expired
+    if held_messages != records:
+        raise SystemExit(f"{held_messages} messages are held, there should be {records}: no figure")
     return store, arrow_bytes
 
 
 def weigh(records: int | None, _pairs: int) -> None:
     """Bytes of all blobs a message held, beside the Arrow size of the same messages."""
-    held = min(records or HELD, HELD)
-    sheet = Sheet("store-bytes", None, {"messages": held, "batch": BATCH, "keys": STREAM.keys})
-    store, arrow_bytes = filled(held, STREAM.per_ms)
+    held_messages = min(records or HELD_MESSAGES, HELD_MESSAGES)
+    sheet = Sheet("store-bytes", None, {"messages": held_messages, "batch": BATCH, "keys": STREAM.keys})
+    store, arrow_bytes = filled(held_messages, STREAM.per_ms)
     size = sum(store.sizes.values())
-    sheet.add(OURS, {"bytes": size / held, "arrow_bytes": arrow_bytes / held, "of_arrow": size / arrow_bytes})
+    sheet.add(
+        KEYEDWM,
+        {"bytes": size / held_messages, "arrow_bytes": arrow_bytes / held_messages, "of_arrow": size / arrow_bytes},
+    )
     sheet.finish()
 
 
 def late(records: int | None, _pairs: int) -> None:
     """One late message: the bytes that its batch reads and writes, beside its window's slice and the whole store."""
-    held = min(records or MANY, MANY)
-    sheet = Sheet("store-late", None, {"messages": held, "messages_a_minute": MINUTE_MS, "keys": STREAM.keys})
-    store, _ = filled(held, 1)
-    start_ms = FIRST_MS // MINUTE_MS * MINUTE_MS + held // 2 // MINUTE_MS * MINUTE_MS
+    held_messages = min(records or MANY, MANY)
+    sheet = Sheet("store-late", None, {"messages": held_messages, "messages_a_minute": MINUTE_MS, "keys": STREAM.keys})
+    store, _ = filled(held_messages, 1)
+    start_ms = FIRST_MS // MINUTE_MS * MINUTE_MS + held_messages // 2 // MINUTE_MS * MINUTE_MS
     of_slice = sum(size for name, size in store.sizes.items() if f"-{start_ms}" in name)
     before, whole, store.read_bytes = dict(store.blobs), sum(store.sizes.values()), 0
-    operator = opened(store)
-    message = {"k": "000000", "v": 1, "topic": "bench", "partition": 0, "offset": held}
+    operator = operator_on(store)
+    message = {"k": "000000", "v": 1, "topic": "bench", "partition": 0, "offset": held_messages}
     operator.add_message(pa.Table.from_pylist([message | {"event_time": start_ms + 1}], SCHEMA))
-    shown = operator.flush()
-    if shown.num_rows < 1 or set(shown["pane"].combine_chunks().field("timing").to_pylist()) != {"late"}:
-        raise SystemExit(f"the late message made {shown.num_rows} panes: no figure")
-    written = sum(len(blob) for name, blob in store.blobs.items() if before.get(name) != blob)
-    cost = {"read_bytes": store.read_bytes, "written_bytes": written, "slice_bytes": of_slice, "store_bytes": whole}
-    sheet.add(OURS, {**cost, "of_slice": (store.read_bytes + written) / of_slice})
+    panes = operator.flush()
+    if panes.num_rows < 1 or set(panes["pane"].combine_chunks().field("timing").to_pylist()) != {"late"}:
+        raise SystemExit(f"the late message made {panes.num_rows} panes: no figure")
+    written_bytes = sum(len(blob) for name, blob in store.blobs.items() if before.get(name) != blob)
+    cost = {
+        "read_bytes": store.read_bytes,
+        "written_bytes": written_bytes,
+        "slice_bytes": of_slice,
+        "store_bytes": whole,
+    }
+    sheet.add(KEYEDWM, {**cost, "of_slice": (store.read_bytes + written_bytes) / of_slice})
     sheet.finish()
 
 

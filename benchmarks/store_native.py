@@ -37,21 +37,21 @@ def with_buckets(rows: DataFrame) -> DataFrame:
 
 
 def _fold_bucket(_key: tuple[int], frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-    held = [pa.ipc.open_stream(state.get[0]).read_pandas()] if state.exists else []
-    rows = pd.concat([*held, *(frame[["k", "start_ms", "offset"]] for frame in frames)])
+    held_rows = [pa.ipc.open_stream(state.get[0]).read_pandas()] if state.exists else []
+    rows = pd.concat([*held_rows, *(frame[["k", "start_ms", "offset"]] for frame in frames)])
     ended = rows["start_ms"] + MINUTE_MS <= state.getCurrentWatermarkMs()
     if ended.any():
         medians = rows[ended].groupby(["k", "start_ms"], sort=False)["offset"].median()
         yield medians.rename("median").reset_index()
-    kept = rows[~ended]
-    if not len(kept):
+    kept_rows = rows[~ended]
+    if not len(kept_rows):
         state.remove()
         return
-    table, out = pa.Table.from_pandas(kept, preserve_index=False), pa.BufferOutputStream()
-    with pa.ipc.new_stream(out, table.schema) as writer:
+    table, buffer = pa.Table.from_pandas(kept_rows, preserve_index=False), pa.BufferOutputStream()
+    with pa.ipc.new_stream(buffer, table.schema) as writer:
         writer.write_table(table)
-    state.update((out.getvalue().to_pybytes(),))
-    state.setTimeoutTimestamp(int(kept["start_ms"].min()) + MINUTE_MS)
+    state.update((buffer.getvalue().to_pybytes(),))
+    state.setTimeoutTimestamp(int(kept_rows["start_ms"].min()) + MINUTE_MS)
 
 
 def with_apply(rows: DataFrame) -> DataFrame:
@@ -68,12 +68,12 @@ def with_apply(rows: DataFrame) -> DataFrame:
 def _fold(key: tuple[str, int], frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
     k, start_ms = key[0], int(key[1])
     if state.hasTimedOut:
-        (held,) = state.get
+        (offsets,) = state.get
         state.remove()
-        yield pd.DataFrame({"k": [k], "start_ms": [start_ms], "median": [_median(held)]})
+        yield pd.DataFrame({"k": [k], "start_ms": [start_ms], "median": [_median(offsets)]})
         return
-    held = state.get[0] if state.exists else b""
-    state.update((held + b"".join(frame["offset"].to_numpy().tobytes() for frame in frames),))
+    offsets = state.get[0] if state.exists else b""
+    state.update((offsets + b"".join(frame["offset"].to_numpy().tobytes() for frame in frames),))
     state.setTimeoutTimestamp(start_ms + MINUTE_MS)
 
 
@@ -89,31 +89,31 @@ class _Medians(StatefulProcessor):
     def init(self, handle: Any) -> None:
         """Ask for the map of minutes."""
         self._handle = handle
-        self._held = handle.getMapState("held", "start_ms bigint", "offsets binary")
+        self._offsets = handle.getMapState("held", "start_ms bigint", "offsets binary")
 
     def handleInputRows(self, key: tuple[str], rows: Iterable[pd.DataFrame], timerValues: Any) -> Iterator[Any]:  # noqa: N803, ARG002
         """Append to the minutes that the rows lie in."""
         for frame in rows:
             for start_ms, of_minute in frame.groupby("start_ms"):
                 at = (int(start_ms),)
-                known = self._held.containsKey(at)
+                known = self._offsets.containsKey(at)
                 if not known:
                     self._handle.registerTimer(at[0] + MINUTE_MS)
-                before = self._held.getValue(at)[0] if known else b""
-                self._held.updateValue(at, (before + of_minute["offset"].to_numpy().tobytes(),))
+                before = self._offsets.getValue(at)[0] if known else b""
+                self._offsets.updateValue(at, (before + of_minute["offset"].to_numpy().tobytes(),))
         yield from ()
 
     def handleExpiredTimer(self, key: tuple[str], timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:  # noqa: N803, ARG002
         """Tell the median of the minute that has ended."""
         start_ms = expiredTimerInfo.getExpiryTimeInMs() - MINUTE_MS
-        (held,) = self._held.getValue((start_ms,))
-        self._held.removeKey((start_ms,))
+        (offsets,) = self._offsets.getValue((start_ms,))
+        self._offsets.removeKey((start_ms,))
         k = pd.Series([key[0]], dtype=object)  # Spark cannot take pandas' own texts here
-        yield pd.DataFrame({"k": k, "start_ms": [start_ms], "median": [_median(held)]})
+        yield pd.DataFrame({"k": k, "start_ms": [start_ms], "median": [_median(offsets)]})
 
     def close(self) -> None:
         """Nothing is open."""
 
 
-def _median(held: bytes) -> float:
-    return float(np.median(np.frombuffer(held, np.int64)))
+def _median(offsets: bytes) -> float:
+    return float(np.median(np.frombuffer(offsets, np.int64)))

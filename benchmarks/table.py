@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import targets
-from benchmarks.measure import KEPT, RESULTS, median, thousands
+from benchmarks.measure import KEPT_RESULTS, RESULTS, median, thousands
 from benchmarks.page_texts import (
     COLUMNS,
     FLAMES,
@@ -40,21 +40,21 @@ RATES = ("rate", "steady", "cpu_s")
 # So many results of a kind, such as the queries of Nexmark, share a line for equal settings.
 _MANY_RESULTS = 5
 # Figures for developers, in the result files only.
-_HIDDEN = frozenset({"note_bytes", "batches", "feed_p99_ms"})
+_HIDDEN_FIGURES = frozenset({"note_bytes", "batches", "feed_p99_ms"})
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
     """A page of figures: its file and title, and how the names of its results begin.
 
-    drawn: what stands below them, where the pictures that it shows are in `docs/figures`; other programs make them.
+    pictures: the text below them, if the pictures in it are in `docs/figures`; other programs make them.
     """
 
     file: str
     title: str
     names: tuple[str, ...]
     about: str
-    drawn: str = ""
+    pictures: str = ""
 
 
 _PICTURE = re.compile(r"figures/([\w.-]+)\)")
@@ -98,40 +98,44 @@ FIGURES = {
 
 def main() -> None:
     """Write the page and its plots, those of a trial run beside its results, and print the targets."""
-    write(RESULTS, DOCS if RESULTS == KEPT else RESULTS)
+    write(RESULTS, DOCS if RESULTS == KEPT_RESULTS else RESULTS)
 
 
 def write(results: Path, docs: Path) -> None:
     """Write the page of some result files into a directory, plots into `figures` below it."""
     read = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(results.glob("*.json"))}
-    found = {name: one for name, one in read.items() if "runs" in one}  # an experiment's figures are not a comparison
-    if not found:
+    comparisons = {
+        name: one for name, one in read.items() if "runs" in one
+    }  # an experiment's figures are not a comparison
+    if not comparisons:
         raise SystemExit(f"no results of comparisons are in {results}: run one first (`benchmarks/README.md`)")
-    if homeless := [name for name in found if not name.startswith(tuple(n for one in FAMILIES for n in one.names))]:
+    if homeless := [
+        name for name in comparisons if not name.startswith(tuple(n for one in FAMILIES for n in one.names))
+    ]:
         raise SystemExit(f"no page of FAMILIES shows the results {', '.join(homeless)}: name one")
-    drawn = plots(found)
+    plots_by_name = plots(comparisons)
     for below in ("figures", "reference"):
         (docs / below).mkdir(parents=True, exist_ok=True)
-    for name, svg in drawn.items():
+    for name, svg in plots_by_name.items():
         (docs / "figures" / name).write_text(svg, encoding="utf-8")
-    shown = "".join(f"![{FIGURES[name]}](../figures/{name})\n\n" for name in drawn)
-    decisions, others = (targets.table(rows, found, _page_of) for rows in (targets.DECISIONS, targets.OTHERS))
+    images = "".join(f"![{FIGURES[name]}](../figures/{name})\n\n" for name in plots_by_name)
+    decisions, others = (targets.table(rows, comparisons, _page_of) for rows in (targets.DECISIONS, targets.OTHERS))
     pages = docs / "reference" / "performance"
     pages.mkdir(exist_ok=True)
     links = []
     for family in FAMILIES:
-        of_family = [one for name, one in found.items() if name.startswith(family.names)]
+        of_family = [one for name, one in comparisons.items() if name.startswith(family.names)]
         if of_family:
             (usual, _), *_ = Counter(_machine(one) for one in of_family).most_common(1)
             shared = _shared(of_family)
             sections = "\n".join(_section(one, usual, shared) for one in of_family)
-            pictures = [docs / "figures" / one for one in _PICTURE.findall(family.drawn)]
-            added = family.drawn if all(one.exists() for one in pictures) else ""
+            pictures = [docs / "figures" / one for one in _PICTURE.findall(family.pictures)]
+            added = family.pictures if all(one.exists() for one in pictures) else ""
             beside = "".join(f" {kind.capitalize()}: {_setting(one)}." for kind, one in shared.items())
             text = f"# {family.title}: figures\n\n{INTRODUCTION} Machine: {usual}.{beside}\n\n{sections}{added}"
             (pages / f"{family.file}.md").write_text(text, encoding="utf-8")
             links.append(f"- [{family.title}](performance/{family.file}.md): {family.about}\n")
-    page = f"{HEAD}{decisions}{COLUMNS}{''.join(links)}{TARGETS}{others}\n{shown}{PEERS}"
+    page = f"{HEAD}{decisions}{COLUMNS}{''.join(links)}{TARGETS}{others}\n{images}{PEERS}"
     (docs / "reference" / "performance.md").write_text(page, encoding="utf-8")
     print(decisions + others)
 
@@ -154,80 +158,82 @@ def _shared(results: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     return {kind: one for kind, one in common.items() if one}
 
 
-def _kind(found: Mapping[str, Any]) -> str:
-    return str(found["name"]).partition("-")[0]
+def _kind(result: Mapping[str, Any]) -> str:
+    return str(result["name"]).partition("-")[0]
 
 
-def _section(found: Mapping[str, Any], usual: str, shared: Mapping[str, Mapping[str, Any]]) -> str:
-    rounds = len(next(iter(found["runs"].values())))
-    machine = _machine(found)
-    told = "" if machine == usual else f"{machine}; "
-    beside = f"; × of {found['rival']}" if found["rival"] else ""
-    setting = {name: one for name, one in found["setting"].items() if name not in shared.get(_kind(found), {})}
-    head = f"## {found['name']}\n\n{_setting(setting)}\n\n"
-    warmed = f"{found['warmed']} + " if "warmed" in found else ""
-    head += f"{told}{warmed}{rounds} round{'s' if rounds > 1 else ''}{_warming(found)}{beside}{_busy(found)}.\n\n"
-    return head + (_rates if "rate" in _figures(found) else _others)(found)
+def _section(result: Mapping[str, Any], usual: str, shared: Mapping[str, Mapping[str, Any]]) -> str:
+    rounds = len(next(iter(result["runs"].values())))
+    machine = _machine(result)
+    machine_text = "" if machine == usual else f"{machine}; "
+    beside = f"; × of {result['rival']}" if result["rival"] else ""
+    setting = {name: one for name, one in result["setting"].items() if name not in shared.get(_kind(result), {})}
+    head = f"## {result['name']}\n\n{_setting(setting)}\n\n"
+    warmed = f"{result['warmed']} + " if "warmed" in result else ""
+    head += (
+        f"{machine_text}{warmed}{rounds} round{'s' if rounds > 1 else ''}{_warming(result)}{beside}{_busy(result)}.\n\n"
+    )
+    return head + (_rates if "rate" in _figures(result) else _others)(result)
 
 
-def _machine(found: Mapping[str, Any]) -> str:
-    machine = found["machine"]
+def _machine(result: Mapping[str, Any]) -> str:
+    machine = result["machine"]
     return f"{machine['cores']} cores, Python {machine['python']}, PySpark {machine['pyspark']}"
 
 
-def _warming(found: Mapping[str, Any]) -> str:
+def _warming(result: Mapping[str, Any]) -> str:
     """Whether the rounds that warmed up agreed; a rate whose result says nothing of that is from before that rule."""
-    if "warmed" not in found:
-        return ", nothing warmed up" if found["rival"] and "rate" in _figures(found) else ""
-    return "" if found["is_warm"] else ", warming rounds differed"
+    if "warmed" not in result:
+        return ", nothing warmed up" if result["rival"] and "rate" in _figures(result) else ""
+    return "" if result["is_warm"] else ", warming rounds differed"
 
 
-def _busy(found: Mapping[str, Any]) -> str:
+def _busy(result: Mapping[str, Any]) -> str:
     """Say that others used the machine: the comparison itself keeps its cores busy, and the broker's."""
-    load = found.get("load")
-    if load is None or load["median"] <= _QUIET * found["machine"]["cores"]:
+    load = result.get("load")
+    if load is None or load["median"] <= _QUIET * result["machine"]["cores"]:
         return ""
     return f"; load average {load['min']:.0f} to {load['max']:.0f}, so beside other work"
 
 
-def _rates(found: Mapping[str, Any]) -> str:
+def _rates(result: Mapping[str, Any]) -> str:
     """Return the rates of each side; where there is a rival, the ratio to the rival's follows each of them."""
-    rival = found["rival"]
+    rival = result["rival"]
     ratio = ["×"] if rival else []
     head = ["side", "k rows/s", *ratio, "full batches", *ratio, "CPU s/M", *ratio]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for side, runs in found["runs"].items():
+    for side, runs in result["runs"].items():
         cells = [side]
-        for what in RATES:
-            cells += [_middle(runs, what), *([_summary(found["ratios"].get(side, {}).get(what))] if rival else [])]
+        for figure in RATES:
+            cells += [_middle(runs, figure), *([_summary(result["ratios"].get(side, {}).get(figure))] if rival else [])]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _middle(runs: Sequence[Mapping[str, float | None]], what: str) -> str:
+def _middle(runs: Sequence[Mapping[str, float | None]], figure: str) -> str:
     """The median of a figure of a side."""
-    values = [value for run in runs if (value := run[what]) is not None]
+    values = [value for run in runs if (value := run[figure]) is not None]
     if not values:
         return "-"
-    return f"{median(values):,.2f}" if what == "cpu_s" else thousands(median(values))
+    return f"{median(values):,.2f}" if figure == "cpu_s" else thousands(median(values))
 
 
-def _others(found: Mapping[str, Any]) -> str:
+def _others(result: Mapping[str, Any]) -> str:
     """Other figures of each side; where there is a rival, their medians, and the ratios to the rival's."""
-    figures = _figures(found)
+    figures = _figures(result)
     lines = [f"| side | {' | '.join(figures)} |", "|---" * (len(figures) + 1) + "|"]
-    for side, runs in _ends(found["runs"]):
-        values = [[run[what] for run in runs] for what in figures]
-        ends = [one if not found["ratios"] else [median(one)] for one in values]
-        shown = " | ".join(
+    for side, runs in _ends(result["runs"]):
+        values = [[run[figure] for run in runs] for figure in figures]
+        ends = [one if not result["ratios"] else [median(one)] for one in values]
+        cells = " | ".join(
             _summary({"median": median(one), "min": min(span), "max": max(span)})
             for one, span in zip(values, ends, strict=True)
         )
-        lines.append(f"| {side} | {shown} |")
-    for side, ratios in found["ratios"].items():
-        lines.append(f"| × {side} | {' | '.join(_summary(ratios[what]) for what in figures)} |")
-    if len(found["runs"]) > _MOST_SIDES:
-        lines += ["", f"The [picture](../performance.md#targets) has all {len(found['runs'])}."]
+        lines.append(f"| {side} | {cells} |")
+    for side, ratios in result["ratios"].items():
+        lines.append(f"| × {side} | {' | '.join(_summary(ratios[figure]) for figure in figures)} |")
+    if len(result["runs"]) > _MOST_SIDES:
+        lines += ["", f"The [picture](../performance.md#targets) has all {len(result['runs'])}."]
     return "\n".join(lines) + "\n"
 
 
@@ -237,8 +243,8 @@ def _ends(runs: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return sides if len(sides) <= _MOST_SIDES else sides[:2] + sides[-2:]
 
 
-def _figures(found: Mapping[str, Any]) -> list[str]:
-    return [name for name in next(iter(found["runs"].values()))[0] if name not in _HIDDEN]
+def _figures(result: Mapping[str, Any]) -> list[str]:
+    return [name for name in next(iter(result["runs"].values()))[0] if name not in _HIDDEN_FIGURES]
 
 
 def _setting(setting: Mapping[str, Any]) -> str:
@@ -258,7 +264,7 @@ def _sides(names: Sequence[str], settings: int) -> str:
 def _summary(summary: Mapping[str, float] | None) -> str:
     if summary is None:
         return "-"
-    middle, least, most = (f"{summary[what]:,.{_decimals(summary[what])}f}" for what in ("median", "min", "max"))
+    middle, least, most = (f"{summary[part]:,.{_decimals(summary[part])}f}" for part in ("median", "min", "max"))
     return middle if least == most == middle else f"{middle} ({least}–{most})"
 
 

@@ -54,9 +54,9 @@ def _run(how: Publication, rows: pa.Table, batch: int) -> tuple[float, float]:
         stage(how.stage, Task(query="q", run="r", batch=batch, partition=task, attempt=0), rows.to_batches())
         for task in range(TASKS)
     ]
-    staged_s, asked = time.process_time() - began, time.perf_counter()
+    staged_s, requested_s = time.process_time() - began, time.perf_counter()
     publish(how, reports, batch=batch)
-    return rows.num_rows * TASKS / staged_s, (time.perf_counter() - asked) * 1e3
+    return rows.num_rows * TASKS / staged_s, (time.perf_counter() - requested_s) * 1e3
 
 
 def main() -> None:
@@ -64,8 +64,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=how_many, default=500_000, help="of a task")
     parser.add_argument("--pairs", type=how_many, default=5)
-    given = parser.parse_args()
-    rows = _rows(given.rows)
+    options = parser.parse_args()
+    rows = _rows(options.rows)
     schema = from_arrow_schema(rows.schema)
     with tempfile.TemporaryDirectory() as place:
         catalog = {"type": "sql", "uri": f"sqlite:///{place}/catalog.db", "warehouse": place}
@@ -76,15 +76,17 @@ def main() -> None:
             "iceberg": (_publication(of_iceberg, schema), partial(_in_iceberg, catalog)),
         }
         figures: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
-        for batch in range(given.pairs + 1):  # the first warms
+        for batch in range(options.pairs + 1):  # the first warms
             for name, (how, _) in sides.items():
                 figures[name].append(_run(how, rows, batch))
         for name, (_, count) in sides.items():
-            if (found := count()) != (wanted := rows.num_rows * TASKS * (given.pairs + 1)):
-                raise SystemExit(f"{name}: {found} of {wanted} rows arrived: no figure")
+            if (arrived := count()) != (expected := rows.num_rows * TASKS * (options.pairs + 1)):
+                raise SystemExit(f"{name}: {arrived} of {expected} rows arrived: no figure")
             rates, commits = (statistics.median(of) for of in zip(*figures[name][1:], strict=True))
             print(f"{name:>8} {rates:12,.0f} rows/s of CPU  {commits:6.1f} ms a commit")
-    ratios = [ours[0] / theirs[0] for ours, theirs in zip(figures["iceberg"][1:], figures["delta"][1:], strict=True)]
+    ratios = [
+        iceberg[0] / delta[0] for iceberg, delta in zip(figures["iceberg"][1:], figures["delta"][1:], strict=True)
+    ]
     print(f"iceberg / delta {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
 
 

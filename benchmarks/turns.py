@@ -34,27 +34,28 @@ _NEAR = 0.9
 class Bench:
     """Where comparisons run.
 
-    cases: the names chosen. asked: how many records at most; batches: how many full micro-batches; None: as cases say.
+    cases: the names chosen. asked_records: how many records at most; batches: how many full micro-batches. None: as
+    the case has it.
     """
 
     cluster: Cluster
     spark: SparkSession
     cases: tuple[str, ...]
-    asked: int | None
+    asked_records: int | None
     pairs: int
     batches: int | None = None
 
     @property
     def records(self) -> int:
         """The number of records that a case has without a number of its own."""
-        return self.asked or RECORDS
+        return self.asked_records or RECORDS
 
     def at_most(self, records: int) -> int:
         """Return how many of these records are run; says so if that is less."""
-        if self.asked is None or self.asked >= records:
+        if self.asked_records is None or self.asked_records >= records:
             return records
-        print(f"{self.asked:,} of {records:,} records, as asked", flush=True)
-        return self.asked
+        print(f"{self.asked_records:,} of {records:,} records, as asked", flush=True)
+        return self.asked_records
 
     @property
     def where(self) -> dict[str, str]:
@@ -101,10 +102,10 @@ def bench(
     )
     if batches:
         parser.add_argument("--batches", type=how_many, help="so many full micro-batches")
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     with running(conf, jars()) as (cluster, spark):
-        asked = chosen.records, chosen.pairs, chosen.batches if batches else None
-        yield Bench(cluster, spark, tuple(chosen.case or cases), *asked)
+        arguments = options.records, options.pairs, options.batches if batches else None
+        yield Bench(cluster, spark, tuple(options.case or cases), *arguments)
 
 
 def in_turn(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LAG = "1 second"
-OURS, PUSHED, DEFAULT, ROCKS = (
+KEYEDWM, PUSHED, DEFAULT, ROCKS = (
     "keyedwm", "keyedwm, stage one in the source", "spark, default store", "spark, RocksDB",
 )  # fmt: skip
 
@@ -49,7 +49,7 @@ class Case:
     """
 
     stream: Stream
-    ours: Share
+    keyedwm: Share
     native: Share
     lag: str = LAG
 
@@ -79,7 +79,7 @@ def reading(on: Bench, topic: str, share: Share) -> dict[str, str]:
     return {**on.where, "subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(share.batch)}
 
 
-def ours(on: Bench, case: Case, topic: str, share: Share, *, pushed: bool) -> DataFrame:
+def keyedwm_counts(on: Bench, case: Case, topic: str, share: Share, *, pushed: bool) -> DataFrame:
     """Our windows, over loaded rows or with stage one in the tasks that read."""
     from keyedwm.spark import aggregate, count, session, sliding, source
     from keyedwm.spark import sum as total
@@ -90,12 +90,12 @@ def ours(on: Bench, case: Case, topic: str, share: Share, *, pushed: bool) -> Da
     aggregates = {"n": count(), "total": total("offset")}
     read = source(on.spark).options(**reading(on, topic, share), watermarkLag=case.lag, idleTimeout="none")
     if pushed:
-        made = aggregate(read, {"k": "key::string"}, window, aggregates)
+        counts = aggregate(read, {"k": "key::string"}, window, aggregates)
     else:
         rows = read.option("columns", "key,offset,event_time,watermark,control").load()
         rows = rows.selectExpr("cast(key as string) k", "offset", "event_time", "watermark", "control")
-        made = aggregate(rows, "k", window, aggregates)
-    return made.where("control IS NULL")
+        counts = aggregate(rows, "k", window, aggregates)
+    return counts.where("control IS NULL")
 
 
 def native(on: Bench, case: Case, topic: str, share: Share) -> DataFrame:
@@ -113,7 +113,9 @@ def native(on: Bench, case: Case, topic: str, share: Share) -> DataFrame:
 def measured(on: Bench, side: str, case: Case, share: Share) -> Run:
     """Run a query over all records of a share; raises SystemExit if what came out is not the exact answer."""
     on.spark.conf.set(PROVIDER, HDFS if side == DEFAULT else ROCKSDB)
-    make = {OURS: partial(ours, pushed=False), PUSHED: partial(ours, pushed=True)}.get(side, native)
+    make = {KEYEDWM: partial(keyedwm_counts, pushed=False), PUSHED: partial(keyedwm_counts, pushed=True)}.get(
+        side, native
+    )
     frame = make(on, case, topic_of(case.stream, share), share)
     return checked(side, frame, check_columns(), answer(case.stream, share.records), share.records)
 
@@ -127,10 +129,10 @@ def topic_of(stream: Stream, share: Share) -> str:
 def compare(on: Bench, name: str) -> None:
     """One case: load what the sides read, and run them in turn."""
     case, stream = CASES[name], CASES[name].stream
-    given = {DEFAULT: case.native, ROCKS: case.native, OURS: case.ours, PUSHED: case.ours}
+    shares_of = {DEFAULT: case.native, ROCKS: case.native, KEYEDWM: case.keyedwm, PUSHED: case.keyedwm}
     if name in SKEWED:  # how the shape tells shows beside the quicker of Spark's stores
-        del given[ROCKS]
-    shares = {side: share.of(on) for side, share in given.items()}
+        del shares_of[ROCKS]
+    shares = {side: share.of(on) for side, share in shares_of.items()}
     for topic, records in {topic_of(stream, share): share.records for share in shares.values()}.items():
         load(on.cluster, topic, stream, records)
     setting = {
@@ -147,9 +149,9 @@ def compare_overlaps(on: Bench) -> None:
     sides, setting = {}, {}
     for name in ("sliding-60", "sliding-600"):
         case = CASES[name]
-        share = case.ours.of(on)
+        share = case.keyedwm.of(on)
         load(on.cluster, topic_of(case.stream, share), case.stream, share.records)
-        sides[name], setting = partial(measured, on, OURS, case, share), asdict(share)
+        sides[name], setting = partial(measured, on, KEYEDWM, case, share), asdict(share)
     in_turn(Sheet(f"windows-{OVERLAP}", "sliding-60", setting), sides, on.pairs)
 
 

@@ -68,8 +68,8 @@ class Stream:
             return np.arange(records) // self.partitions
         places, offsets = self.places(records), np.empty(records, np.int64)
         for partition in range(self.partitions):
-            mine = places == partition
-            offsets[mine] = np.arange(np.count_nonzero(mine))
+            is_here = places == partition
+            offsets[is_here] = np.arange(np.count_nonzero(is_here))
         return offsets
 
 
@@ -80,10 +80,10 @@ def load(cluster: Cluster, topic: str, stream: Stream, records: int) -> None:
     keys, times = stream.numbers(records), FIRST_MS + stream.after_ms(records)
     tables, places = {}, stream.places(records)
     for partition in range(stream.partitions):
-        mine = places == partition
-        stamps = np.append(times[mine], times[-1] + HOUR_MS)
+        is_here = places == partition
+        stamps = np.append(times[is_here], times[-1] + HOUR_MS)
         values = pa.array([VALUE], pa.binary()).take(pa.array(np.zeros(len(stamps), np.int64)))
-        key = names.take(pa.array(np.append(keys[mine], 0)))
+        key = names.take(pa.array(np.append(keys[is_here], 0)))
         tables[partition] = pa.table({"key": key, "value": values, "timestamp": stamps})
     send(cluster, topic, tables)
 
@@ -93,8 +93,8 @@ def answer(stream: Stream, records: int) -> dict[str, int]:
     """The number of results, the sums of their counts and offsets, and a checksum that ties them together."""
     keys, times = stream.numbers(records), stream.after_ms(records)
     offsets = stream.offsets(records)
-    made = (_sessions if stream.slide_ms == SESSION else _slides)(stream, keys, times, offsets)
-    key, start_ms, n, total = made
+    columns = (_sessions if stream.slide_ms == SESSION else _slides)(stream, keys, times, offsets)
+    key, start_ms, n, total = columns
     place = (key * _KEY_FACTOR + (start_ms + FIRST_MS) * _TIME_FACTOR) % _PLACES
     checksum = place * (1 + n * _COUNT_FACTOR + total) % _PRIME
     return {"results": len(n), "rows": int(n.sum()), "offsets": int(total.sum()), "checksum": int(checksum.sum())}
@@ -108,7 +108,7 @@ def check_columns() -> list[Column]:
     place = F.pmod(F.col("k").cast("long") * _KEY_FACTOR + start_ms * _TIME_FACTOR, F.lit(_PLACES))
     checksum = F.pmod(place * (1 + F.col("n") * _COUNT_FACTOR + F.col("total")), F.lit(_PRIME))
     sums = {"rows": F.col("n"), "offsets": F.col("total"), "checksum": checksum}
-    return [F.count("*").alias("results"), *(F.sum(what).alias(name) for name, what in sums.items())]
+    return [F.count("*").alias("results"), *(F.sum(column).alias(name) for name, column in sums.items())]
 
 
 def _slides(stream: Stream, keys: np.ndarray, times: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -117,22 +117,22 @@ def _slides(stream: Stream, keys: np.ndarray, times: np.ndarray, offsets: np.nda
     where = keys * frames + times // stream.slide_ms
     shape = (stream.keys, frames)
     n = _neighbours(np.bincount(where, minlength=stream.keys * frames).reshape(shape), overlap)
-    summed = np.bincount(where, weights=offsets, minlength=stream.keys * frames)  # exact below 2**53
-    total = _neighbours(summed.astype(np.int64).reshape(shape), overlap)
+    sums = np.bincount(where, weights=offsets, minlength=stream.keys * frames)  # exact below 2**53
+    total = _neighbours(sums.astype(np.int64).reshape(shape), overlap)
     key, window = np.nonzero(n)
     return key, (window - overlap + 1) * stream.slide_ms, n[key, window], total[key, window]
 
 
 def _neighbours(frames: np.ndarray, overlap: int) -> np.ndarray:
     """Sums over every run of `overlap` columns, those that stick out at the ends too."""
-    summed = np.cumsum(np.pad(frames, ((0, 0), (overlap, overlap - 1))), axis=1)
-    return summed[:, overlap:] - summed[:, :-overlap]
+    running_sums = np.cumsum(np.pad(frames, ((0, 0), (overlap, overlap - 1))), axis=1)
+    return running_sums[:, overlap:] - running_sums[:, :-overlap]
 
 
 def _sessions(stream: Stream, keys: np.ndarray, times: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, ...]:
     """Rows of a key in order, cut where more than the gap lies between two."""
     order = np.lexsort((times, keys))
     keys, times, offsets = keys[order], times[order], offsets[order]
-    cut = np.flatnonzero((np.diff(keys) != 0) | (np.diff(times) > stream.size_ms)) + 1
-    starts = np.append(0, cut)
+    borders = np.flatnonzero((np.diff(keys) != 0) | (np.diff(times) > stream.size_ms)) + 1
+    starts = np.append(0, borders)
     return keys[starts], times[starts], np.diff(np.append(starts, len(keys))), np.add.reduceat(offsets, starts)

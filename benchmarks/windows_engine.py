@@ -28,12 +28,12 @@ JITTER_MS = 2_000
 class Spent:
     """CPU seconds by stage."""
 
-    combine: float = 0.0
-    take: float = 0.0
-    advance: float = 0.0
-    changed: float = 0.0
+    combine_s: float = 0.0
+    take_s: float = 0.0
+    advance_s: float = 0.0
+    changed_s: float = 0.0
     results: int = 0
-    counted: int = 0
+    counted_rows: int = 0
     blobs: dict[str, int] = field(default_factory=dict)
     peak_bytes: int = 0
     peak_entries: int = 0
@@ -66,21 +66,23 @@ def run(plan: WindowPlan, table: pa.Table) -> Spent:
         ticks.append(time.process_time())
         operator.take(partials)
         ticks.append(time.process_time())
-        made = operator.advance((at + len(batch)) * SPAN_MS // len(table))
+        results = operator.advance((at + len(batch)) * SPAN_MS // len(table))
         ticks.append(time.process_time())
-        changed, gone = operator.changed()
+        changed_blobs, removed_names = operator.changed()
         ticks.append(time.process_time())
-        for name, after, before in zip(("combine", "take", "advance", "changed"), ticks[1:], ticks, strict=False):
+        for name, after, before in zip(
+            ("combine_s", "take_s", "advance_s", "changed_s"), ticks[1:], ticks, strict=False
+        ):
             setattr(spent, name, getattr(spent, name) + after - before)
-        spent.blobs = {name: size for name, size in spent.blobs.items() if name not in gone}
-        spent.blobs |= {name: len(blob) for name, blob in changed.items()}
-        held = sum(spent.blobs.values())
-        if held > spent.peak_bytes:
-            spent.peak_bytes, spent.peak_entries = held, operator.open_entries
-        spent.results += made.num_rows
-        spent.counted += int(made["rows"].to_numpy().sum())
-    made = operator.complete()
-    spent.counted += int(made["rows"].to_numpy().sum())
+        spent.blobs = {name: size for name, size in spent.blobs.items() if name not in removed_names}
+        spent.blobs |= {name: len(blob) for name, blob in changed_blobs.items()}
+        held_bytes = sum(spent.blobs.values())
+        if held_bytes > spent.peak_bytes:
+            spent.peak_bytes, spent.peak_entries = held_bytes, operator.open_entries
+        spent.results += results.num_rows
+        spent.counted_rows += int(results["rows"].to_numpy().sum())
+    results = operator.complete()
+    spent.counted_rows += int(results["rows"].to_numpy().sum())
     return spent
 
 
@@ -88,13 +90,13 @@ def measured(title: str, plan: WindowPlan, table: pa.Table, overlap: int) -> Non
     """Run a plan over the rows and print its rates; raises SystemExit unless each row counted in `overlap` windows."""
     run(plan, table.slice(0, 2 * BATCH_ROWS))  # compiled
     spent = run(plan, table)
-    if spent.counted != overlap * len(table):
-        raise SystemExit(f"{title}: {spent.counted} rows counted, {overlap * len(table)} were put in")
-    stages = spent.take + spent.advance + spent.changed
+    if spent.counted_rows != overlap * len(table):
+        raise SystemExit(f"{title}: {spent.counted_rows} rows counted, {overlap * len(table)} were put in")
+    stages = spent.take_s + spent.advance_s + spent.changed_s
     print(
-        f"{title:44} combine {len(table) / spent.combine / 1e6:6.1f} M rows/s · hold {spent.take:5.2f} s · "
-        f"close {spent.advance:5.2f} s ({spent.results / max(spent.advance, 1e-9) / 1e6:5.1f} M results/s) · "
-        f"write {spent.changed:5.2f} s · whole {len(table) / (spent.combine + stages) / 1e6:5.2f} M rows/s · "
+        f"{title:44} combine {len(table) / spent.combine_s / 1e6:6.1f} M rows/s · hold {spent.take_s:5.2f} s · "
+        f"close {spent.advance_s:5.2f} s ({spent.results / max(spent.advance_s, 1e-9) / 1e6:5.1f} M results/s) · "
+        f"write {spent.changed_s:5.2f} s · whole {len(table) / (spent.combine_s + stages) / 1e6:5.2f} M rows/s · "
         f"{spent.peak_bytes / max(1, spent.peak_entries):5.0f} bytes/(key, frame)"
     )
 

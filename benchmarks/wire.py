@@ -40,15 +40,15 @@ def hundred_bytes(records: int) -> pa.Table:
     return pa.table({"key": keys, "value": values, "timestamp": 1_700_000_000_000 + np.arange(records)})
 
 
-def measured(what: str, records: int, work: Callable[[], int]) -> None:
+def measured(case: str, records: int, work: Callable[[], int]) -> None:
     """Run some rounds and print the best."""
     rounds = []
     for _ in range(ROUNDS):
         wall, cpu = time.perf_counter(), time.process_time()
-        assert work() == records, what  # noqa: S101 (a benchmark that loses records says nothing)
+        assert work() == records, case  # noqa: S101 (a benchmark that loses records says nothing)
         rounds.append((time.perf_counter() - wall, time.process_time() - cpu))
     wall, cpu = min(rounds)
-    print(f"{what:44} {records / wall / 1e6:6.2f} M records/s   {cpu / records * 1e6:5.2f} CPU s per million")
+    print(f"{case:44} {records / wall / 1e6:6.2f} M records/s   {cpu / records * 1e6:5.2f} CPU s per million")
 
 
 def main(records: int = 2_000_000, codec: Codec = Codec.NONE) -> None:
@@ -59,7 +59,7 @@ def main(records: int = 2_000_000, codec: Codec = Codec.NONE) -> None:
     spans = (0, 2**62)
     print(f"{records} records of 100 bytes, {PARTITIONS} partitions, codec {codec.name.lower()}")
 
-    def decode(wanted: ColumnSelection) -> int:
+    def decode(columns: ColumnSelection) -> int:
         rows = 0
         for _ in range(20):
             # every batch starts at offset 0 here, so each stands alone
@@ -68,7 +68,7 @@ def main(records: int = 2_000_000, codec: Codec = Codec.NONE) -> None:
                 size = 12 + int.from_bytes(raw[at + 8 : at + 12], "big")
                 batches = find_batches(TopicPartition("t", 0), raw[at : at + size], 0)
                 batches = verify(batches, 0)
-                rows += sum(found.count for found in read_records(batches, spans, wanted))
+                rows += sum(batch.count for batch in read_records(batches, spans, columns))
                 at += size
         return rows
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.guard import GUARDED, Guarded, Held, agreed, fallen_twice, falls, stored
+from benchmarks.guard import GUARDED, Guarded, StoredRatio, agreed, fallen_twice, falls, read_stored
 
 SOME = Guarded("source", (), "some")
-HELD = {"rates": Held("steady", 2.0), "cpu": Held("cpu_s", 1.0), "waiting": Held("first_s", 1.5)}
+HELD = {"rates": StoredRatio("steady", 2.0), "cpu": StoredRatio("cpu_s", 1.0), "waiting": StoredRatio("first_s", 1.5)}
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_what_became_better_and_what_is_not_stored_do_not_fail():
 
 def test_a_ratio_fails_only_if_it_falls_in_two_runs():
     rates, cpu, other = Guarded("join", (), "rates"), Guarded("join", (), "cpu"), Guarded("start", (), "waiting")
-    held = {one.name: Held("steady", 2.0) for one in (rates, cpu, other)}
+    held = {one.name: StoredRatio("steady", 2.0) for one in (rates, cpu, other)}
     good, bad = {"steady": 1.9}, {"steady": 1.5}
     asked = []
 
@@ -47,11 +47,11 @@ def test_a_ratio_fails_only_if_it_falls_in_two_runs():
 
 def test_two_runs_store_what_they_agree_in_rates_first():
     near, far = {"steady": 1.5, "cpu_s": 0.8}, {"steady": 1.9, "cpu_s": 0.82}
-    assert agreed(SOME, near, {"steady": 1.6, "cpu_s": 9.0}) == Held("steady", 1.55)
-    assert agreed(SOME, near, far) == Held("cpu_s", 0.81)
+    assert agreed(SOME, near, {"steady": 1.6, "cpu_s": 9.0}) == StoredRatio("steady", 1.55)
+    assert agreed(SOME, near, far) == StoredRatio("cpu_s", 0.81)
     assert agreed(SOME, near, {"steady": 3.0, "cpu_s": 1.0}) is None
 
 
 def test_what_is_stored_is_guarded():
     known = {one.name: one for one in GUARDED}
-    assert all(held.figure in known[name].figures and held.ratio > 0 for name, held in stored().items())
+    assert all(held.figure in known[name].figures and held.ratio > 0 for name, held in read_stored().items())

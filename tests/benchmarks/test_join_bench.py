@@ -13,7 +13,7 @@ from benchmarks.turns import Bench
 
 def asked(case: Case, records: int | None, batches: int | None) -> Case:
     nowhere = SimpleNamespace()
-    return case.asked(Bench(nowhere, nowhere, (), records, pairs=1, batches=batches))
+    return case.sized_for(Bench(nowhere, nowhere, (), records, pairs=1, batches=batches))
 
 
 @pytest.mark.parametrize("name", CASES)

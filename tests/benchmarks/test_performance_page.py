@@ -13,7 +13,7 @@ from benchmarks import measure
 from benchmarks.measure import Run, Sheet
 from benchmarks.plots import OVERLAPS
 from benchmarks.table import write
-from benchmarks.targets import AVRO, EVENT_TIME, JSON, OURS, PUSHED, SPARK, TARGETS
+from benchmarks.targets import AVRO, EVENT_TIME, JSON, KEYEDWM, PUSHED, SPARK, TARGETS
 from benchmarks.turns import in_turn
 
 MODULES = sorted(path.stem for path in Path(measure.__file__).parent.glob("*.py"))
@@ -28,16 +28,16 @@ def results(tmp_path, monkeypatch) -> Path:
 
 def windows(overlap: int, ours: float, spark: float) -> None:
     """Five rounds of a windows case: rates of our side and of Spark's."""
-    sheet = Sheet(OVERLAPS[overlap], SPARK, {"keys": 10, "slide_ms": None, "sides": {OURS: {"records": 1_000}}})
+    sheet = Sheet(OVERLAPS[overlap], SPARK, {"keys": 10, "slide_ms": None, "sides": {KEYEDWM: {"records": 1_000}}})
     for _ in range(5):
         sheet.add(SPARK, Run(spark, None, 3.0))
-        sheet.add(OURS, Run(ours, ours, 1.5))
+        sheet.add(KEYEDWM, Run(ours, ours, 1.5))
     sheet.finish()
 
 
 def latency() -> None:
     sheet = Sheet("latency-2-seconds", SPARK, {"trigger": "2 seconds"})
-    for side, after in ((SPARK, 1.0), (OURS, 0.0)):
+    for side, after in ((SPARK, 1.0), (KEYEDWM, 0.0)):
         sheet.add(side, {"p50_ms": 100.0, "batches_after": after})
         sheet.samples[side] = [90.0, 100.0, 2_300.0]
     sheet.finish()
@@ -85,10 +85,10 @@ def test_a_round_of_both_sides_gives_one_ratio_and_what_warms_up_none(results):
 )
 def test_rounds_count_once_two_that_follow_each_other_agree(results, rates, counted, told):
     left = iter(rates)
-    sides = {SPARK: lambda: Run(1.0, None, 1.0), OURS: lambda: Run(next(left), None, 1.0)}
+    sides = {SPARK: lambda: Run(1.0, None, 1.0), KEYEDWM: lambda: Run(next(left), None, 1.0)}
     in_turn(Sheet("source-some", SPARK, {}), sides, 2)
     found = json.loads((results / "source-some.json").read_text())
-    assert [run["rate"] for run in found["runs"][OURS]] == counted
+    assert [run["rate"] for run in found["runs"][KEYEDWM]] == counted
     assert told in page(results)
 
 
@@ -98,7 +98,7 @@ def test_the_page_says_which_targets_were_met_missed_and_not_measured(results):
     latency()
     row = r"^\| \[?(.+?)(?:\]\(\S+\))? \| [≥≤] .*?\| ([a-z][a-z, ]+) \|$"
     told = dict(re.findall(row, page(results), re.MULTILINE))
-    assert list(told) == [target.what for target in TARGETS]
+    assert list(told) == [target.title for target in TARGETS]
     assert {what: verdict for what, verdict in told.items() if verdict != "not measured"} == {
         "sliding 60 s / 1 s (rate, higher is better)": "met, nothing warmed up",
         "sliding 600 s / 1 s": "missed, nothing warmed up",
@@ -149,9 +149,9 @@ def test_a_side_that_was_not_run_leaves_its_target_unmeasured(results):
 
 def test_a_side_of_few_batches_stands_beside_the_verdict(results):
     for name, records in (("windows-tumbling", 1_000), ("windows-sessions", 300)):
-        sides = {OURS: {"records": 1_000, "batch": 100}, SPARK: {"records": records, "batch": 100}}
+        sides = {KEYEDWM: {"records": 1_000, "batch": 100}, SPARK: {"records": records, "batch": 100}}
         sheet = Sheet(name, SPARK, {"sides": sides}, warmed=2, is_warm=True)
-        for side in (SPARK, OURS) * 5:
+        for side in (SPARK, KEYEDWM) * 5:
             sheet.add(side, Run(100.0, 100.0, 1.0))
         sheet.finish()
     told = unlinked(page(results))
@@ -161,7 +161,7 @@ def test_a_side_of_few_batches_stands_beside_the_verdict(results):
 
 def test_a_side_of_few_rounds_stands_beside_the_verdict(results):
     sheet = Sheet("windows-tumbling", SPARK, {}, warmed=2, is_warm=True)
-    for side in (SPARK, OURS) * 2:
+    for side in (SPARK, KEYEDWM) * 2:
         sheet.add(side, Run(100.0, 100.0, 1.0))
     sheet.finish()
     assert "| tumbling 10 s, over loaded rows (rate, higher is better) | ≥ 1x | 1.00x | met, 2 rounds |" in unlinked(
@@ -170,7 +170,7 @@ def test_a_side_of_few_rounds_stands_beside_the_verdict(results):
 
 
 def test_the_page_shows_the_plots_that_there_are_results_for(results):
-    Sheet("driver", None, {}, runs={OURS: [{"ms": 1.0}]}).finish()
+    Sheet("driver", None, {}, runs={KEYEDWM: [{"ms": 1.0}]}).finish()
     assert "](../figures/" not in page(results)
     windows(1, ours=600_000.0, spark=300_000.0)
     windows(60, ours=600_000.0, spark=50_000.0)
@@ -202,7 +202,7 @@ def test_figures_stand_on_the_page_of_their_kind_which_the_page_of_verdicts_name
 
 def test_a_result_that_no_page_shows_is_refused(results):
     sheet = Sheet("oddments", None, {})
-    sheet.add(OURS, {"ms": 1.0})
+    sheet.add(KEYEDWM, {"ms": 1.0})
     sheet.finish()
     with pytest.raises(SystemExit, match="no page of FAMILIES shows the results oddments"):
         write(results, results.parent)
@@ -217,7 +217,7 @@ def test_a_rate_from_before_rounds_warmed_up_says_so_beside_its_verdict(results)
 def test_what_each_side_was_given_stands_beside_the_figures(results):
     windows(60, ours=600_000.0, spark=300_000.0)
     told = page(results)
-    assert f"keys 10\n\n- {OURS}: records 1,000\n\n5 rounds" in told
+    assert f"keys 10\n\n- {KEYEDWM}: records 1,000\n\n5 rounds" in told
     assert f"Machine: {measure.machine()['cores']} cores" in told
 
 
@@ -225,11 +225,11 @@ def test_where_cpu_was_spent_is_in_the_result_as_medians(results):
     sheet = Sheet("join-some", SPARK, {})
     for seconds in (1.0, 9.0, 2.0):
         sheet.add(SPARK, Run(10.0, None, 12.0, {"Java's tasks": 12.0 * seconds, "Python": 0.0}))
-        sheet.add(OURS, Run(10.0, None, 3.0, {"Java's tasks": seconds, "Python": 2.0 * seconds}))
+        sheet.add(KEYEDWM, Run(10.0, None, 3.0, {"Java's tasks": seconds, "Python": 2.0 * seconds}))
     sheet.finish()
     found = json.loads((results / "join-some.json").read_text())
-    assert found["cpu_parts"][OURS] == {"Java's tasks": 2.0, "Python": 4.0}
-    assert "cpu_parts" not in found["runs"][OURS][0]
+    assert found["cpu_parts"][KEYEDWM] == {"Java's tasks": 2.0, "Python": 4.0}
+    assert "cpu_parts" not in found["runs"][KEYEDWM][0]
 
 
 def test_a_place_without_results_gives_no_page(results):
@@ -244,6 +244,6 @@ def test_a_load_of_others_stands_beside_the_figures(results, monkeypatch, of_cor
     monkeypatch.setattr(measure.os, "cpu_count", lambda: 2)
     monkeypatch.setattr(measure.os, "getloadavg", lambda: (2 * of_core, 0.0, 0.0))
     sheet = Sheet("driver", None, {})
-    sheet.add(OURS, {"ms": 1.0})
+    sheet.add(KEYEDWM, {"ms": 1.0})
     sheet.finish()
     assert shown in page(results)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.nexmark import GOLDEN, IN_VECTORS, OURS, Reading, collected, golden_trouble, load, sides_of
+from benchmarks.nexmark import GOLDEN, IN_VECTORS, KEYEDWM, Reading, collected, golden_trouble, load, sides_of
 from tests.tools import cluster_at
 
 
@@ -19,7 +19,7 @@ def reading(kafka) -> Reading:
 
 # With JSON or stage one in the source; of a filter, a window and a join the rows are loaded, too.
 BY_SOURCE = [(name, sides_of(name)[-1]) for name in (*IN_VECTORS, "q11")]
-BY_SPARK = [(name, OURS) for name in ("q2", "q5", "q8")]
+BY_SPARK = [(name, KEYEDWM) for name in ("q2", "q5", "q8")]
 
 
 @pytest.mark.parametrize(("name", "side"), [*BY_SOURCE, *BY_SPARK])
