@@ -139,7 +139,7 @@ def main() -> None:
     """Run the cases and write their results."""
     cases = {"fields": compare_fields, "event-time": compare_event_times}
     with bench(__doc__, cases, jars=spark_avro_jars) as whole, fake_registry() as registry:
-        on = replace(whole, asked=whole.at_most(BATCH * BATCHES))
+        on = replace(whole, asked_records=whole.at_most(BATCH * BATCHES))
         began = time.monotonic()
         answer = load(on, registry)
         print(f"{on.records:,} orders in three formats made in {time.monotonic() - began:.0f} s", flush=True)

@@ -14,7 +14,7 @@ from keyedwm.cli.plot.read import histories_of
 from keyedwm.cli.query.tables import Reach
 from pyspark_wm_sink.options.sink_options import SnapshotMode
 from pyspark_wm_sink.tables.publish import publish
-from tests.sink.iceberg_sink import NAME, foreign_append, how, staged, table_of
+from tests.sink.iceberg_sink import NAME, foreign_append, how, stage_rows, table_of
 from tests.sink.table_sink import barrier
 
 
@@ -23,11 +23,11 @@ def lake(tmp_path):
     """A table with two batches of query `mine`, a row of another program, and a batch of query `other`."""
     place = tmp_path / "lake"
     to = how(place, SnapshotMode.BARRIER)
-    publish(to, [staged(to, [1, 2], 0, "mine", control=(barrier(0),))], batch=0)
-    publish(to, [staged(to, [3], 1, "mine", control=(barrier(1, 7),))], batch=1)
+    publish(to, [stage_rows(to, [1, 2], 0, "mine", control=(barrier(0),))], batch=0)
+    publish(to, [stage_rows(to, [3], 1, "mine", control=(barrier(1, 7),))], batch=1)
     foreign_append(place, 9)
     other = how(place, SnapshotMode.BATCH, sharedTable="true")
-    publish(other, [staged(other, [4, 5, 6], 0, "other")], batch=0)
+    publish(other, [stage_rows(other, [4, 5, 6], 0, "other")], batch=0)
     return place
 
 

@@ -18,7 +18,7 @@ from pyspark_wm_sink.batch.record import ChannelRecord, Record
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger, RunHistory
 from pyspark_wm_sink.options.sink_options import SnapshotMode
 from pyspark_wm_sink.tables.publish import publish
-from tests.sink.delta_sink import how, staged
+from tests.sink.delta_sink import how, stage_rows
 
 
 def record(batch: int) -> Record:
@@ -98,7 +98,7 @@ def test_a_table_shows_the_records_of_each_query(capsys, tmp_path):
     to = replace(how(tmp_path / "table", SnapshotMode.BATCH), is_shared=True)
     for batch in (0, 1):
         for query in ("q-a", "q-b"):
-            publish(to, [staged(to, [1, 2], batch, query)], batch=batch)
+            publish(to, [stage_rows(to, [1, 2], batch, query)], batch=batch)
     text = inspected(capsys, str(tmp_path / "table"))
     assert "version 4, partitioned by nothing" in text
     first, second = text.split("query q-b")
@@ -110,7 +110,7 @@ def test_a_table_shows_the_records_of_each_query(capsys, tmp_path):
 def test_batches_that_a_restore_removed_from_a_table_are_not_shown(capsys, tmp_path):
     to = how(tmp_path, SnapshotMode.BATCH)
     for batch in (0, 1):
-        publish(to, [staged(to, [1, 2], batch)], batch=batch)
+        publish(to, [stage_rows(to, [1, 2], batch)], batch=batch)
     DeltaTable(tmp_path).restore(1)
     text = inspected(capsys, str(tmp_path))
     assert "0 none 2 0 none 1" in text

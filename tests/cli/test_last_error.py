@@ -19,7 +19,7 @@ from keyedwm.savepoint_files import Files
 from keyedwm.spark.failures.checkpoint_errors import Failures
 from pyspark_wm_sink.writer import stream_writer
 from tests.cli.planted import B, draw_text
-from tests.sink.delta_sink import how, staged
+from tests.sink.delta_sink import how, stage_rows
 from tests.source.scripted import Log
 from tests.support.early_files import Azure, Crash, Hdfs
 from tests.tools import wait_until
@@ -138,7 +138,7 @@ def test_the_sink_leaves_why_it_refused_a_batch_where_it_knows_the_checkpoint(tm
     options = {"path": str(tmp_path / "table"), "checkpointLocation": checkpoint.place}
     writer = stream_writer(options, StructType([StructField("n", LongType())]), overwrite=False)
     with pytest.raises(InputError, match="batch 1 of query q follows batches that were written before") as refused:
-        writer.commit([staged(how(tmp_path / "table"), [1], batch=1)], 1)
+        writer.commit([stage_rows(how(tmp_path / "table"), [1], batch=1)], 1)
     error = last_error(checkpoint, 0)
     assert (error.batch, error.text) == (1, str(refused.value))
 

@@ -25,7 +25,7 @@ from pyspark_wm_sink.batch.record import ChannelRecord, Record
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger
 from pyspark_wm_sink.options.sink_options import SnapshotMode
 from tests.cli.planted import T_MS, A, B, Planted
-from tests.sink.delta_sink import how, staged
+from tests.sink.delta_sink import how, stage_rows
 from tests.source.scripted import Log
 
 
@@ -143,8 +143,8 @@ def test_a_table_tells_the_rows_of_its_batches_at_the_times_of_its_commits(tmp_p
 
     to = how(tmp_path / "table", SnapshotMode.BATCH)
     for batch in (0, 1):
-        publish(to, [staged(to, [1, 2], batch, "q")], batch=batch)
-    publish(replace(to, is_shared=True), [staged(to, [3], 0, "p")], batch=0)
+        publish(to, [stage_rows(to, [1, 2], batch, "q")], batch=batch)
+    publish(replace(to, is_shared=True), [stage_rows(to, [3], 0, "p")], batch=0)
     first, second = histories_of(str(tmp_path / "table"), Reach(), 1_000).each
     assert [(one.name, one.batches) for one in (first, second)] == [("query p", (0,)), ("query q", (0, 1))]
     assert second.bars[0].values == (2, 2)

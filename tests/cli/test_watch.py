@@ -38,7 +38,7 @@ from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.values.holding import Cause
 from pyspark_wm_source.values.offsets import IdleTimeout
 from tests.cli.planted import T_MS, A, B, Planted, draw_text, only_cause
-from tests.sink.delta_sink import how, staged
+from tests.sink.delta_sink import how, stage_rows
 from tests.source.scripted import Log
 from tests.support.object_store import object_store
 from tests.tools import Record as Produced
@@ -190,7 +190,7 @@ def test_the_idle_timeout_is_that_of_the_query_unless_another_is_asked_for(monke
 def test_a_table_tells_the_last_batch_of_this_query(planted, tmp_path):
     to = replace(how(tmp_path / "table", SnapshotMode.BATCH), is_shared=True)
     for batch, query in ((0, "mine"), (0, "another")):
-        publish(to, [staged(to, [1, 2], batch, query)], batch=batch)
+        publish(to, [stage_rows(to, [1, 2], batch, query)], batch=batch)
     (planted.directory / "metadata").write_text('{"id":"mine"}')
     target = target_of(planted.files, str(tmp_path / "table"), Reach())
     assert target is not None
@@ -206,7 +206,7 @@ def test_a_table_that_goes_away_later_is_shown_and_ends_nothing(planted, monkeyp
     place = tmp_path / "table"
     to = how(place, SnapshotMode.BATCH)
     for batch in (0, 1):
-        publish(to, [staged(to, [1, 2], batch, "mine")], batch=batch)
+        publish(to, [stage_rows(to, [1, 2], batch, "mine")], batch=batch)
     (planted.directory / "metadata").write_text('{"id":"mine"}')
     target = target_of(planted.files, str(place), Reach())
     reader = replace(planted.reader(), target=target)

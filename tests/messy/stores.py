@@ -212,10 +212,10 @@ class OffsetModel:
     window: RowWindow
     messages_by_partition: dict[int, dict[int, Message]] = field(default_factory=dict)
     complete_windows: set = field(default_factory=set)
-    made: list = field(default_factory=list)
+    results: list = field(default_factory=list)
     rejected: list = field(default_factory=list)
 
-    def take(self, messages: list[Message]) -> None:
+    def add_messages(self, messages: list[Message]) -> None:
         for one in sorted(messages, key=lambda each: each.offset):
             by_offset = self.messages_by_partition.setdefault(one.partition, {})
             if one.offset in by_offset:

@@ -20,7 +20,7 @@ from pyspark_wm_sink.tables.publish import publish
 from tests.installed import ROOT
 from tests.platforms.hadoop import CRATE, CRATE_VERSION, VERSION, hadoop, native_folder
 from tests.sink.delta_readers import how
-from tests.sink.table_sink import staged
+from tests.sink.table_sink import stage_rows
 from tests.sink.test_ledger import entry
 
 LIMIT_S = 300
@@ -63,12 +63,12 @@ def use_table(path: str) -> None:
     """Publish two batches of which one is published again, and remove a staged file that no commit names."""
     rows = pa.table({"n": [1, 2, 3], "s": ["x/y=1% 'é", None, "z"]})
     to = how(path, rows.schema, partitionBy="s")
-    message = staged(to, rows)
+    message = stage_rows(to, rows)
     for batch in (0, 0, 1):
-        publish(to, [message if batch == 0 else staged(to, rows, batch)], batch=batch)
+        publish(to, [message if batch == 0 else stage_rows(to, rows, batch)], batch=batch)
     table = DeltaTable(path)
     assert sorted(table.to_pyarrow_table()["n"].to_pylist()) == [1, 1, 2, 2, 3, 3]
-    unused = [file.name for file in staged(to, rows, 2).files]
+    unused = [file.name for file in stage_rows(to, rows, 2).files]
     discard(path, {}, [*unused, "none.parquet"])
     assert DeltaTable(path).version() == table.version()
 

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from tests.platforms.parts import CACHE, NotServedError, maven_folder
 from tests.sink import spark_reader
-from tests.sink.delta_spark import CONF, answered
+from tests.sink.delta_spark import CONF, answer_of
 from tests.sink.every_column import (
     COUNT,
     DELTA_PARTITIONS,
@@ -110,7 +110,7 @@ def read_by_spark(server: subprocess.Popen, request: dict, original: pa.Table, p
     pq.write_table(original, files["plain"], write_statistics=False)
     server.stdin.write(json.dumps(request | files) + "\n")
     server.stdin.flush()
-    answer = answered(server)
+    answer = answer_of(server)
     if isinstance(answer, str):
         return [answer]
     return [*answer, *wrong_in(lambda _: pa.ipc.open_file(files["cells"]).read_all(), place, original)]
@@ -144,7 +144,7 @@ def spark() -> Iterator[subprocess.Popen]:
         text=True, env=clean | {"PYSPARK_PYTHON": str(python)},
     )  # fmt: skip
     try:
-        answered(process)
+        answer_of(process)
         yield process
     finally:
         process.stdin.close()

@@ -66,14 +66,14 @@ class Feed:
 
     def batch(self, *rows: dict) -> None:
         name = self.directory / f"{self._count:06d}.parquet"
-        hidden = self.directory / f".{name.name}"
-        pq.write_table(pa.Table.from_pylist(list(rows), SCHEMA), hidden)
+        hidden_path = self.directory / f".{name.name}"
+        pq.write_table(pa.Table.from_pylist(list(rows), SCHEMA), hidden_path)
         # The file stream orders files by their time: make it the order of writing.
-        os.utime(hidden, (1_600_000_000 + self._count, 1_600_000_000 + self._count))
-        hidden.rename(name)
+        os.utime(hidden_path, (1_600_000_000 + self._count, 1_600_000_000 + self._count))
+        hidden_path.rename(name)
         self._count += 1
 
-    def cut(self, snapshot: int, tops: tuple[int, ...], ms: int, count: int = 2) -> None:
+    def end_snapshot(self, snapshot: int, tops: tuple[int, ...], ms: int, count: int = 2) -> None:
         """One whole batch: `count` events a channel up to `tops` (next offsets), a watermark and a barrier each."""
         rows = []
         for partition, top in enumerate(tops):
@@ -100,8 +100,8 @@ def drain(tmp_path: Path) -> Drain:
 
     def run(frame: DataFrame, checkpoint: str = "checkpoint", mode: str = "append", **options: str) -> None:
         writer = frame.writeStream.format("keyedwm").outputMode(mode).trigger(availableNow=True)
-        given = {"path": str(tmp_path / "table"), "checkpointLocation": str(tmp_path / checkpoint), **options}
-        query = writer.options(**given).start()
+        all_options = {"path": str(tmp_path / "table"), "checkpointLocation": str(tmp_path / checkpoint), **options}
+        query = writer.options(**all_options).start()
         try:
             query.awaitTermination()
         finally:
@@ -140,9 +140,9 @@ def dies_at(monkeypatch) -> Callable[..., None]:
         place = module if hasattr(module, step) else module.Ledger
         real = getattr(place, step)
 
-        def die(*args, **named):
+        def die(*args, **kwargs):
             if after:
-                real(*args, **named)
+                real(*args, **kwargs)
             raise Died
 
         monkeypatch.setattr(place, step, die)
@@ -152,15 +152,17 @@ def dies_at(monkeypatch) -> Callable[..., None]:
 
 @pytest.fixture
 def committed(kafka) -> Callable[..., list[str]]:
-    """The values in a topic, sorted, as a read_committed reader finds them; settled: wait until nothing is open."""
+    """The values in a topic, sorted, for a read_committed reader. only_committed: wait until nothing is open."""
 
-    def read(topic: str, *, settled: bool = True) -> list[str]:
-        return sorted(value.decode() for _, _, value, _ in records_of(kafka.bootstrap, topic, settled=settled))
+    def read(topic: str, *, only_committed: bool = True) -> list[str]:
+        return sorted(
+            value.decode() for _, _, value, _ in records_of(kafka.bootstrap, topic, only_committed=only_committed)
+        )
 
     return read
 
 
-def records_of(bootstrap: str, topic: str, *, settled: bool = True) -> list[tuple]:
+def records_of(bootstrap: str, topic: str, *, only_committed: bool = True) -> list[tuple]:
     """(partition, key, value, headers) of every committed record, by partition and offset."""
     from keyedwm.kafka.client.values import Isolation
     from keyedwm.kafka.records.read import ColumnSelection
@@ -168,14 +170,14 @@ def records_of(bootstrap: str, topic: str, *, settled: bool = True) -> list[tupl
     from tests.tools import cluster_at, wait_for_markers
 
     cluster = cluster_at(bootstrap)
-    if settled:
+    if only_committed:
         wait_for_markers(bootstrap, topic)
     places = [(topic, partition) for partition in cluster.partitions([topic])[topic]]
     stable = sorted(cluster.latest(places, Isolation.READ_COMMITTED).items())
     ranges = [OffsetRange(topic, where.partition, 0, end) for where, end in stable]
-    found: list[tuple] = []
+    records: list[tuple] = []
     for part in read_ranges(cluster, ranges, ColumnSelection(headers=True), Isolation.READ_COMMITTED):
         rows = part.records
         columns = (rows.key.to_pylist(), rows.value.to_pylist(), rows.headers.to_pylist())
-        found += [(part.tp.partition, *row) for row in zip(*columns, strict=True)]
-    return found
+        records += [(part.tp.partition, *row) for row in zip(*columns, strict=True)]
+    return records

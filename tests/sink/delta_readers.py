@@ -39,17 +39,17 @@ from tests.sink.random_tables import (
     in_duckdb,
     rows_of,
 )
-from tests.sink.table_sink import staged
+from tests.sink.table_sink import stage_rows
 
 Answers = Callable[[Filter], list[int]]
 PACKAGES = ("polars", "duckdb", "duckdb_extension_delta")
 
 
 def how(place: Path | str, schema: pa.Schema, **more: str):
-    chosen = SinkOptions.parse({"path": str(place), "replayCheck": "counts", **more})
+    sink_options = SinkOptions.parse({"path": str(place), "replayCheck": "counts", **more})
     columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
     return with_errors(
-        delta_publication, chosen, chosen.target, SnapshotMode.BATCH, columns, overwrite=False, stream=True
+        delta_publication, sink_options, sink_options.target, SnapshotMode.BATCH, columns, overwrite=False, stream=True
     )
 
 
@@ -73,14 +73,14 @@ def readers(place: Path, rows: pa.Table, duck) -> Iterator[tuple[str, Answers, A
     dataset = table.to_pyarrow_dataset()
     yield (
         "pyarrow",
-        lambda wanted: ids(dataset.to_table(filter=by_arrow(wanted, schema))),
-        lambda wanted: ids(rows.filter(by_arrow(wanted, schema))),
+        lambda row_filter: ids(dataset.to_table(filter=by_arrow(row_filter, schema))),
+        lambda row_filter: ids(rows.filter(by_arrow(row_filter, schema))),
     )
     frame = pl.from_arrow(rows)
     types = dict(frame.schema)
 
-    def in_frame(wanted: Filter) -> list[int]:
-        return ids(frame.filter(by_polars(wanted, types))["id"].to_list())
+    def in_frame(row_filter: Filter) -> list[int]:
+        return ids(frame.filter(by_polars(row_filter, types))["id"].to_list())
 
     native = (
         [] if any("values-in-the-log" in one for one in table.file_uris()) else [("polars", pl.scan_delta(str(place)))]
@@ -88,12 +88,12 @@ def readers(place: Path, rows: pa.Table, duck) -> Iterator[tuple[str, Answers, A
     for name, scan in (*native, ("polars, by pyarrow", pl.scan_delta(str(place), use_pyarrow=True))):
         yield (
             name,
-            lambda wanted, scan=scan: ids(scan.filter(by_polars(wanted, types)).collect()["id"].to_list()),
+            lambda row_filter, scan=scan: ids(scan.filter(by_polars(row_filter, types)).collect()["id"].to_list()),
             in_frame,
         )
 
     def by_duckdb(source: str) -> Answers:
-        return lambda wanted: in_duck(duck, source, wanted, schema)
+        return lambda row_filter: in_duck(duck, source, row_filter, schema)
 
     duck.register("rows_of_table", rows)
     duck.register("dataset_of_table", dataset)
@@ -103,19 +103,19 @@ def readers(place: Path, rows: pa.Table, duck) -> Iterator[tuple[str, Answers, A
     plain = twin(place.with_name(f"{place.name}-plain"), rows)
 
     def by_datafusion(of: DeltaTable) -> Answers:
-        asked = QueryBuilder().register("t", of)
+        query = QueryBuilder().register("t", of)
 
-        def answer(wanted: Filter) -> list[int]:
-            sql = f"SELECT id FROM t WHERE {by_sql(wanted, schema, in_datafusion)}"  # noqa: S608
-            return ids(pa.table(asked.execute(sql).read_all()))
+        def answer(row_filter: Filter) -> list[int]:
+            sql = f"SELECT id FROM t WHERE {by_sql(row_filter, schema, in_datafusion)}"  # noqa: S608
+            return ids(pa.table(query.execute(sql).read_all()))
 
         return answer
 
     yield "deltalake", by_datafusion(table), by_datafusion(plain)
 
 
-def in_duck(duck, source: str, wanted: Filter, schema: pa.Schema) -> list[int]:
-    sql = f"SELECT id FROM {source} WHERE {by_sql(wanted, schema, in_duckdb)}"  # noqa: S608
+def in_duck(duck, source: str, row_filter: Filter, schema: pa.Schema) -> list[int]:
+    sql = f"SELECT id FROM {source} WHERE {by_sql(row_filter, schema, in_duckdb)}"  # noqa: S608
     return ids([number for (number,) in duck.execute(sql).fetchall()])
 
 
@@ -135,7 +135,7 @@ PROPERTIES = (
 )  # fmt: skip
 
 
-def played(seed: int, place: Path, duck, filters: int = 12) -> tuple[int, list[str]]:
+def compare_readers(seed: int, place: Path, duck, filters: int = 12) -> tuple[int, list[str]]:
     """Play one table; returns how many answers were compared, and what was wrong."""
     random = Random(seed)
     tables = rows_of(random, random.randint(1, 4))
@@ -153,17 +153,17 @@ def played(seed: int, place: Path, duck, filters: int = 12) -> tuple[int, list[s
         every = every.append_column("extra", pa.nulls(len(every), pa.int32()))
     to = how(place, schema, **more)
     for batch, rows in enumerate(tables):
-        publish(to, [staged(to, rows, batch)], batch=batch)
+        publish(to, [stage_rows(to, rows, batch)], batch=batch)
     if random.random() < 0.3:
         DeltaTable(place).create_checkpoint()
     every = _as_logged(every, by)
-    wanted, compared, wrong = filters_of(random, every, filters), 0, []
+    row_filters, compared, wrong = filters_of(random, every, filters), 0, []
     for name, find, right in readers(place, every, duck):
-        for one in wanted:
-            expected, found = right(one), find(one)
+        for one in row_filters:
+            expected, answer = right(one), find(one)
             compared += 1
-            if found != expected:
-                wrong.append(f"seed {seed}, {name}: {one}: {found}, expected {expected}; by {by}, {more}")
+            if answer != expected:
+                wrong.append(f"seed {seed}, {name}: {one}: {answer}, expected {expected}; by {by}, {more}")
     return compared, wrong
 
 
@@ -182,7 +182,7 @@ def _as_logged(rows: pa.Table, by: list[str]) -> pa.Table:
 
 def played_all(play: Callable[..., tuple[int, list[str]]], duck, count: int, first: int = 1) -> None:
     """Play tables of consecutive seeds; ends the process with 1 if an answer was wrong."""
-    compared, found = 0, Counter()
+    compared, wrong_counts = 0, Counter()
     for seed in range(first, first + count):
         with tempfile.TemporaryDirectory() as place:
             try:
@@ -191,12 +191,12 @@ def played_all(play: Callable[..., tuple[int, list[str]]], duck, count: int, fir
                 answers, wrong = 0, [f"seed {seed}, {type(error).__name__}: {str(error)[:300]}"]
         compared += answers
         for one in wrong:
-            found[one.split(": ")[0].split(", ", 1)[-1]] += 1
+            wrong_counts[one.split(": ")[0].split(", ", 1)[-1]] += 1
             print(one, flush=True)
-    print(f"{compared} answers of {count} tables compared, {found.total()} wrong {dict(found)}")
-    sys.exit(bool(found))
+    print(f"{compared} answers of {count} tables compared, {wrong_counts.total()} wrong {dict(wrong_counts)}")
+    sys.exit(bool(wrong_counts))
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    played_all(played, duckdb_with("delta"), *map(int, sys.argv[1:]))
+    played_all(compare_readers, duckdb_with("delta"), *map(int, sys.argv[1:]))

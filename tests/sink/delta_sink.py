@@ -15,9 +15,9 @@ from pyspark_wm_sink.delta.publish import DeltaPublication
 from pyspark_wm_sink.delta.stage import DeltaStagePlan
 from pyspark_wm_sink.delta.stats import indexed_columns
 from pyspark_wm_sink.options.sink_options import SnapshotMode
-from tests.sink.table_sink import answer_lost, barrier, disk_full, staged
+from tests.sink.table_sink import answer_lost, barrier, disk_full, stage_rows
 
-__all__ = ["answer_lost", "barrier", "disk_full", "staged"]
+__all__ = ["answer_lost", "barrier", "disk_full", "stage_rows"]
 COLUMNS = pa.schema([("n", pa.int64())])
 KIND = "Delta"
 LOG = delta

@@ -25,7 +25,7 @@ from deltalake import DeltaTable
 
 from keyedwm.core.errors import KeyedwmError
 from pyspark_wm_sink.tables.publish import publish
-from tests.sink.delta_sink import how, staged
+from tests.sink.delta_sink import how, stage_rows
 
 JARS = "io.delta:delta-spark_4.2_2.13:4.4.0"
 # Answers each line of SQL with a line: a column of numbers, or how it failed.
@@ -63,11 +63,11 @@ CONF = {
 class Operation:
     """What delta-spark does to the numbers 1 to 4 ({t}: the table), and what is left of them with its own rows.
 
-    left: None if the query's next batch is to be refused.
+    rows_left: None if the sink rejects the query's next batch.
     """
 
     sql: tuple[str, ...]
-    left: tuple[int, ...] | None = (1, 2, 3, 4)
+    rows_left: tuple[int, ...] | None = (1, 2, 3, 4)
 
 
 def properties(name: str) -> str:
@@ -75,7 +75,7 @@ def properties(name: str) -> str:
     return f"ALTER TABLE {{t}} SET TBLPROPERTIES ({name})"
 
 
-def refused(*sql: str) -> Operation:
+def rejected_operation(*sql: str) -> Operation:
     """Operation after which the next batch is refused."""
     return Operation(sql, None)
 
@@ -105,18 +105,18 @@ OPERATIONS = {
     "appendOnly": Operation((properties("'delta.appendOnly' = 'true'"),)),
     "a checkpoint each commit": Operation((properties("'delta.checkpointInterval' = '1'"),)),
     "a comment": Operation(("COMMENT ON TABLE {t} IS 'numbers'",)),
-    "in-commit timestamps": refused(properties("'delta.enableInCommitTimestamps' = 'true'")),
-    "ADD COLUMNS": refused("ALTER TABLE {t} ADD COLUMNS (extra STRING)"),
-    "ADD CONSTRAINT": refused("ALTER TABLE {t} ADD CONSTRAINT small CHECK (n < 10)"),
-    "column mapping": refused(MAPPED),
-    "RENAME COLUMN": refused(MAPPED, "ALTER TABLE {t} RENAME COLUMN n TO m"),
-    "CLUSTER BY": refused("ALTER TABLE {t} CLUSTER BY (n)"),
-    "a default": refused(
+    "in-commit timestamps": rejected_operation(properties("'delta.enableInCommitTimestamps' = 'true'")),
+    "ADD COLUMNS": rejected_operation("ALTER TABLE {t} ADD COLUMNS (extra STRING)"),
+    "ADD CONSTRAINT": rejected_operation("ALTER TABLE {t} ADD CONSTRAINT small CHECK (n < 10)"),
+    "column mapping": rejected_operation(MAPPED),
+    "RENAME COLUMN": rejected_operation(MAPPED, "ALTER TABLE {t} RENAME COLUMN n TO m"),
+    "CLUSTER BY": rejected_operation("ALTER TABLE {t} CLUSTER BY (n)"),
+    "a default": rejected_operation(
         properties("'delta.feature.allowColumnDefaults' = 'supported'"), "ALTER TABLE {t} ALTER COLUMN n SET DEFAULT 7"
     ),
-    "row tracking": refused(properties("'delta.enableRowTracking' = 'true'")),
-    "type widening": refused(properties("'delta.enableTypeWidening' = 'true'")),
-    "RESTORE": refused("RESTORE TABLE {t} TO VERSION AS OF 1"),
+    "row tracking": rejected_operation(properties("'delta.enableRowTracking' = 'true'")),
+    "type widening": rejected_operation(properties("'delta.enableTypeWidening' = 'true'")),
+    "RESTORE": rejected_operation("RESTORE TABLE {t} TO VERSION AS OF 1"),
     # By path it removes nothing.
     "CREATE OR REPLACE": Operation(("CREATE OR REPLACE TABLE {t} (n BIGINT) USING delta",)),
     "CREATE OR REPLACE by a query": Operation(
@@ -138,7 +138,7 @@ def delta_spark(python: str, jars: Path | None) -> Iterator[subprocess.Popen]:
         env=clean,
     )
     try:
-        answered(process)
+        answer_of(process)
         yield process
     finally:
         process.stdin.close()
@@ -149,13 +149,13 @@ def ask(server: subprocess.Popen, sql: str) -> list[int]:
     """Run a statement; raises SystemExit if delta-spark refuses it."""
     server.stdin.write(json.dumps(" ".join(sql.split())) + "\n")
     server.stdin.flush()
-    answer = answered(server)
+    answer = answer_of(server)
     if isinstance(answer, str):
         raise SystemExit(f"{sql}: {answer}")
     return answer
 
 
-def answered(server: subprocess.Popen) -> list[int] | str:
+def answer_of(server: subprocess.Popen) -> list[int] | str:
     """Wait for the next answer; Delta's own lines between are skipped."""
     for line in server.stdout:
         if line.startswith("answer "):
@@ -163,30 +163,30 @@ def answered(server: subprocess.Popen) -> list[int] | str:
     raise SystemExit("delta-spark has ended")
 
 
-def played(server: subprocess.Popen, operation: Operation, table: Path, *, is_staged: bool) -> str | None:
+def trouble_of(server: subprocess.Popen, operation: Operation, table: Path, *, is_staged: bool) -> str | None:
     """Play an operation beside a query; returns how its table is wrong, None if it is right."""
     name = f"delta.`{table}`"
     for batch, values in enumerate([(1, 2), (3, 4)]):
-        publish(how(table), [staged(how(table), [*values], batch)], batch=batch)
-    files = [staged(how(table), [5, 6], 2)] if is_staged else []
+        publish(how(table), [stage_rows(how(table), [*values], batch)], batch=batch)
+    files = [stage_rows(how(table), [5, 6], 2)] if is_staged else []
     for sql in operation.sql:
         ask(server, sql.format(t=name))
     before = DeltaTable(table).version()
     try:
-        publish(how(table), files or [staged(how(table), [5, 6], 2)], batch=2)
+        publish(how(table), files or [stage_rows(how(table), [5, 6], 2)], batch=2)
     except KeyedwmError as error:
-        told = f"{type(error).__name__}: {error}"
-        if operation.left is None and DeltaTable(table).version() == before:
-            print(f"    {told[:220]}")
+        error_text = f"{type(error).__name__}: {error}"
+        if operation.rows_left is None and DeltaTable(table).version() == before:
+            print(f"    {error_text[:220]}")
             return None
-        return f"version {before} became {DeltaTable(table).version()}, {told}"
-    if operation.left is None:
+        return f"version {before} became {DeltaTable(table).version()}, {error_text}"
+    if operation.rows_left is None:
         return "the batch was published"
     for batch, values in ((1, [3, 4]), (2, [5, 6])):  # both come again, as after a kill
-        publish(how(table), [staged(how(table), values, batch)], batch=batch)
-    publish(how(table), [staged(how(table), [7], 3)], batch=3)
-    found, wanted = ask(server, f"SELECT n FROM {name} ORDER BY n"), sorted([*operation.left, 5, 6, 7])  # noqa: S608
-    return None if found == wanted else f"{found}, expected {wanted}"
+        publish(how(table), [stage_rows(how(table), values, batch)], batch=batch)
+    publish(how(table), [stage_rows(how(table), [7], 3)], batch=3)
+    numbers, expected = ask(server, f"SELECT n FROM {name} ORDER BY n"), sorted([*operation.rows_left, 5, 6, 7])  # noqa: S608
+    return None if numbers == expected else f"{numbers}, expected {expected}"
 
 
 def main() -> None:
@@ -195,14 +195,14 @@ def main() -> None:
     parser.add_argument("python", help="the Python that has pyspark 4.2 and delta-spark 4.4")
     parser.add_argument("--jars", type=Path, help=f"directory with the jars of {JARS}, else they are fetched")
     parser.add_argument("--only", action="append", choices=list(OPERATIONS))
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     wrong = 0
-    with delta_spark(chosen.python, chosen.jars) as server, tempfile.TemporaryDirectory() as place:
-        for number, name in enumerate(chosen.only or OPERATIONS):
+    with delta_spark(options.python, options.jars) as server, tempfile.TemporaryDirectory() as place:
+        for number, name in enumerate(options.only or OPERATIONS):
             for is_staged in (False, True):
                 table = Path(place) / f"{number}-{is_staged}"
                 table.mkdir()
-                trouble = played(server, OPERATIONS[name], table, is_staged=is_staged)
+                trouble = trouble_of(server, OPERATIONS[name], table, is_staged=is_staged)
                 wrong += trouble is not None
                 print(
                     f"{name}, {'a batch staged' if is_staged else 'between batches'}: {trouble or 'as expected'}",

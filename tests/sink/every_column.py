@@ -20,10 +20,10 @@ from tests.sink import delta_readers, iceberg_sink
 from tests.sink.delta_readers import duckdb_with
 from tests.sink.iceberg_sink import table_of
 from tests.sink.random_tables import KINDS, TIMES, as_in_iceberg
-from tests.sink.table_sink import staged
+from tests.sink.table_sink import stage_rows
 
 COUNT = 24  # rows, two for each text
-WORDS = [
+TEXTS = [
     "x/y=1%",
     "é'",
     " ",
@@ -83,7 +83,7 @@ def _column(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
 
 def rows() -> pa.Table:
     """Return rows whose columns have the edges of their type, and nulls."""
-    columns = {"id": pa.array(range(COUNT), pa.int64()), "word": _column([*WORDS, None], pa.string())}
+    columns = {"id": pa.array(range(COUNT), pa.int64()), "word": _column([*TEXTS, None], pa.string())}
     columns |= {name: _column([*KINDS[kind], None], kind) for kind, name in NAMES.items()}
     columns |= {name: _column(values, kind) for name, (kind, values) in NESTED.items()}
     return pa.table(columns)
@@ -95,8 +95,8 @@ def write_delta(place: Path, by: str, batches: int = 2) -> pa.Table:
     to = delta_readers.how(place, every.schema, **({"partitionBy": by} if by else {}))
     _write(to, every, batches)
     if "word" in by:  # Delta's log has no empty text
-        words = [word or None for word in every.column("word").to_pylist()]
-        every = every.set_column(every.schema.get_field_index("word"), "word", pa.array(words, pa.string()))
+        texts = [word or None for word in every.column("word").to_pylist()]
+        every = every.set_column(every.schema.get_field_index("word"), "word", pa.array(texts, pa.string()))
     return every
 
 
@@ -115,7 +115,7 @@ def write_iceberg(place: Path, by: str, batches: int = 2) -> pa.Table:
 def _write(to: Any, every: pa.Table, batches: int) -> None:
     count = -(-len(every) // batches)
     for batch in range(batches):
-        publish(to, [staged(to, every.slice(batch * count, count), batch)], batch=batch)
+        publish(to, [stage_rows(to, every.slice(batch * count, count), batch)], batch=batch)
 
 
 def cells(table: pa.Table) -> list[dict]:
@@ -124,9 +124,9 @@ def cells(table: pa.Table) -> list[dict]:
     return sorted(rows, key=lambda row: int(row["id"]))
 
 
-def wrong_cells(rows: pa.Table, written: pa.Table) -> list[str]:
+def wrong_cells(rows: pa.Table, written_rows: pa.Table) -> list[str]:
     """Return how the rows of a reader differ from those that were written, a line for a cell."""
-    answer, original = cells(rows), cells(written)
+    answer, original = cells(rows), cells(written_rows)
     if [row["id"] for row in answer] != [row["id"] for row in original]:
         return [f"rows {[row['id'] for row in answer]} instead of {[row['id'] for row in original]}"]
     return [

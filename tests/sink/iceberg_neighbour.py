@@ -19,66 +19,66 @@ from pyiceberg.exceptions import CommitFailedException, ValidationException
 
 from pyspark_wm_sink.iceberg import table as iceberg
 from pyspark_wm_sink.tables.publish import publish
-from tests.sink.iceberg_sink import how, numbers, staged, table_of
+from tests.sink.iceberg_sink import how, numbers, stage_rows, table_of
 from tests.tools import wait_until
 
 _TURNS = 6  # batches for each turn of the neighbour, at the most
 
 
 @dataclass
-class Played:
+class NeighbourRun:
     """conflicts: commits that another one came before. turns: of the neighbour. lost, doubled: rows of batches."""
 
     batches: int
     turns: int = 0
     conflicts: int = 0
-    lost: list[int] = field(default_factory=list)
+    lost_numbers: list[int] = field(default_factory=list)
     doubled: list[int] = field(default_factory=list)
     failed: list[Exception] = field(default_factory=list)
 
-    def told(self) -> str:
+    def summary(self) -> str:
         return (
             f"{self.batches} batches, each published twice, beside {self.turns} compactions with expiry: "
-            f"lost {len(self.lost)}, doubled {len(self.doubled)}, {self.conflicts} conflicts, "
+            f"lost {len(self.lost_numbers)}, doubled {len(self.doubled)}, {self.conflicts} conflicts, "
             f"{len(self.failed)} failures of the neighbour"
         )
 
 
-def play(place: Path, batches: int) -> Played:
+def play(place: Path, batches: int) -> NeighbourRun:
     """Publish batch after batch, each a second time by another attempt, and count what a reader finds."""
-    to, played, stop = how(place), Played(batches), threading.Event()
-    publish(to, [staged(to, [0])], batch=0)
-    neighbour = threading.Thread(target=_upkeep, args=(place, played, stop), name="neighbour")
+    to, run, stop = how(place), NeighbourRun(batches), threading.Event()
+    publish(to, [stage_rows(to, [0])], batch=0)
+    neighbour = threading.Thread(target=_upkeep, args=(place, run, stop), name="neighbour")
     real = iceberg.append
-    iceberg.append = _counted(real, played)
+    iceberg.append = _count_conflicts(real, run)
     neighbour.start()
     try:
         for batch in range(1, batches):
-            publish(to, [staged(to, [batch], batch)], batch=batch)
-            publish(to, [staged(to, [batch], batch)], batch=batch)
-            wait_until(lambda: played.turns >= batch // _TURNS, "a turn of the neighbour", 600)  # noqa: B023 - at once
+            publish(to, [stage_rows(to, [batch], batch)], batch=batch)
+            publish(to, [stage_rows(to, [batch], batch)], batch=batch)
+            wait_until(lambda: run.turns >= batch // _TURNS, "a turn of the neighbour", 600)  # noqa: B023 - at once
     finally:
         stop.set()
         neighbour.join()
         iceberg.append = real
-    found = numbers(place)
-    played.lost = sorted(set(range(batches)) - set(found))
-    played.doubled = sorted({one for one, after in itertools.pairwise(found) if one == after})
-    return played
+    table_numbers = numbers(place)
+    run.lost_numbers = sorted(set(range(batches)) - set(table_numbers))
+    run.doubled = sorted({one for one, after in itertools.pairwise(table_numbers) if one == after})
+    return run
 
 
-def _counted(real, played: Played):
-    def append(*given, **named) -> None:
+def _count_conflicts(real, run: NeighbourRun):
+    def append(*args, **kwargs) -> None:
         try:
-            real(*given, **named)
+            real(*args, **kwargs)
         except iceberg.ConflictError:
-            played.conflicts += 1
+            run.conflicts += 1
             raise
 
     return append
 
 
-def _upkeep(place: Path, played: Played, stop: threading.Event) -> None:
+def _upkeep(place: Path, run: NeighbourRun, stop: threading.Event) -> None:
     while not stop.is_set():
         table = table_of(place)
         try:
@@ -87,20 +87,20 @@ def _upkeep(place: Path, played: Played, stop: threading.Event) -> None:
             head = table.current_snapshot().snapshot_id
             older = [one.snapshot_id for one in table.snapshots() if one.snapshot_id != head]
             table.maintenance.expire_snapshots().by_ids(older).commit()
-            played.turns += 1
+            run.turns += 1
         except (CommitFailedException, ValidationException, ValueError):
             stop.wait(0.02)
         except FileNotFoundError as error:
-            played.failed.append(error)
+            run.failed.append(error)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sink.iceberg_neighbour", description=__doc__)
     parser.add_argument("batches", type=int, nargs="?", default=1_000)
     with tempfile.TemporaryDirectory(prefix="keyedwm-neighbour-") as place:
-        played = play(Path(place), parser.parse_args().batches)
-    print(played.told())
-    return 1 if played.lost or played.doubled or played.failed else 0
+        run = play(Path(place), parser.parse_args().batches)
+    print(run.summary())
+    return 1 if run.lost_numbers or run.doubled or run.failed else 0
 
 
 if __name__ == "__main__":

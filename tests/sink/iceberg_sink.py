@@ -13,9 +13,9 @@ from pyspark_wm_sink.iceberg import table as iceberg
 from pyspark_wm_sink.iceberg.publish import IcebergPublication, iceberg_publication
 from pyspark_wm_sink.options.sink_options import SinkOptions, SnapshotMode
 from pyspark_wm_sink.tables.rows import with_errors
-from tests.sink.table_sink import staged
+from tests.sink.table_sink import stage_rows
 
-__all__ = ["staged"]
+__all__ = ["stage_rows"]
 NAME = "db.t"
 COLUMNS = pa.schema([("n", pa.int64())])
 KIND = "Iceberg"
@@ -31,9 +31,9 @@ def options(place: Path, **more: str) -> dict[str, str]:
 
 def catalog_of(place: Path) -> Catalog:
     place.mkdir(parents=True, exist_ok=True)
-    found = load_catalog("default", type="sql", uri=f"sqlite:///{place}/catalog.db", warehouse=str(place))
-    found.create_namespace_if_not_exists("db")
-    return found
+    catalog = load_catalog("default", type="sql", uri=f"sqlite:///{place}/catalog.db", warehouse=str(place))
+    catalog.create_namespace_if_not_exists("db")
+    return catalog
 
 
 def table_of(place: Path, name: str = NAME) -> Table:
@@ -45,9 +45,11 @@ def how(
     **more: str,
 ) -> IcebergPublication:  # fmt: skip
     catalog_of(place)
-    chosen = SinkOptions.parse(options(place, **{"createTable": "true", "replayCheck": "counts", **more}))
+    sink_options = SinkOptions.parse(options(place, **{"createTable": "true", "replayCheck": "counts", **more}))
     columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
-    return with_errors(iceberg_publication, chosen, chosen.target, mode, columns, overwrite=overwrite, stream=True)
+    return with_errors(
+        iceberg_publication, sink_options, sink_options.target, mode, columns, overwrite=overwrite, stream=True
+    )
 
 
 def rows(place: Path) -> list[dict]:

@@ -15,7 +15,7 @@ from pyspark_wm_sink.batch.batch_plan import BatchPlan, SourceRange
 from pyspark_wm_sink.options.sink_options import SnapshotMode
 from pyspark_wm_sink.tables.publication import Publication
 from pyspark_wm_sink.tables.publish import publish
-from tests.sink.table_sink import staged
+from tests.sink.table_sink import stage_rows
 
 FIRST_OF = {"t-0": 0, "t-1": 1_000, "u-0": 2_000}  # the number at offset 0 of each partition
 _STARTING = re.compile(r"startingOffsets=(\{.*?\}\})")
@@ -32,7 +32,7 @@ def plan(*sources: Mapping[str, tuple[int, int]] | None, is_stateful: bool = Fal
     return BatchPlan(sources=tuple(ranges), is_stateful=is_stateful)
 
 
-def offered(error: Exception) -> dict[str, int]:
+def offered_offsets(error: Exception) -> dict[str, int]:
     """The offsets that a sentence offers for pasting, by channel."""
     texts = _STARTING.findall(str(error))
     return {
@@ -73,7 +73,7 @@ class Reader:
         ranges = {name: (self.at[name], end) for name, end in up_to.items()}
         sources = [ranges] if self.one_source else [{name: range_} for name, range_ in ranges.items()]
         known = plan(*sources, is_stateful=self.is_stateful) if self.is_planned else None
-        publish(self.to, [staged(self.to, numbers, self.batch, self.query, control)], batch=self.batch, plan=known)
+        publish(self.to, [stage_rows(self.to, numbers, self.batch, self.query, control)], batch=self.batch, plan=known)
         self.at, self.batch = up_to, self.batch + 1
 
     def numbers(self) -> list[int]:
@@ -105,7 +105,7 @@ def iceberg_reader(place: Path, **options: str) -> Reader:
 def follows(error: Exception, reader: Reader, **ends: int) -> None:
     """Start a query with a new checkpoint at the offsets that the sentence offers: each number comes once."""
     assert "new checkpoint" in str(error), "the refused run's own keeps the offsets that it began with"
-    begin = offered(error)
+    begin = offered_offsets(error)
     assert begin.keys() == reader.at.keys()
     reader.copy(query="follower", at=begin, batch=0).run(**ends)
     assert reader.numbers() == reader.once(**ends)

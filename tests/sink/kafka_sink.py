@@ -117,13 +117,13 @@ class Sink:
         while True:
             self.timeout_ms = 1
             try:
-                gone = self.written(batch, *values, partition=partition)
+                expired_report = self.written(batch, *values, partition=partition)
             except UnavailableError:
                 continue  # the broker's clock struck while the rows were written
             finally:
                 self.timeout_ms = usual_ms
             wait_until(lambda: self.open() == before, "the broker's time-out")
-            return gone
+            return expired_report
 
     def restart(self) -> None:
         """A new run, which looks into the ledger first, as Spark's planning of its first batch does."""

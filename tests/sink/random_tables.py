@@ -111,8 +111,10 @@ def filters_of(random: Random, rows: pa.Table, count: int) -> list[Filter]:
 
     def value(field: pa.Field) -> Any:
         there = [one for one in rows.column(field.name).to_pylist() if one is not None]
-        found = random.choice(there if there and random.random() < 0.8 else KINDS[field.type])
-        return 0.0 if isinstance(found, float) and math.isnan(found) else found  # engines differ in what is above NaN
+        literal = random.choice(there if there and random.random() < 0.8 else KINDS[field.type])
+        return (
+            0.0 if isinstance(literal, float) and math.isnan(literal) else literal
+        )  # engines differ in what is above NaN
 
     def one() -> Filter:
         field = random.choice(columns)
@@ -122,46 +124,49 @@ def filters_of(random: Random, rows: pa.Table, count: int) -> list[Filter]:
             return IsIn(field.name, (value(field), value(field)))
         return Compare(field.name, random.choice(list(COMPARE)), value(field))
 
-    found = [one() for _ in range(count)]
-    return [Both(random.choice(["and", "or"]), this, one()) if random.random() < 0.3 else this for this in found]
+    filters = [one() for _ in range(count)]
+    return [
+        Both(random.choice(["and", "or"]), row_filter, one()) if random.random() < 0.3 else row_filter
+        for row_filter in filters
+    ]
 
 
-def by_arrow(wanted: Filter, schema: pa.Schema) -> pc.Expression:
-    if isinstance(wanted, Both):
-        left, right = by_arrow(wanted.left, schema), by_arrow(wanted.right, schema)
-        return left & right if wanted.word == "and" else left | right
-    column, kind = pc.field(wanted.column), schema.field(wanted.column).type
-    if isinstance(wanted, IsNull):
-        return column.is_null() if wanted.is_null else column.is_valid()
-    if isinstance(wanted, IsIn):
-        return column.isin(pa.array(wanted.values, kind))
-    return COMPARE[wanted.sign](column, pa.scalar(wanted.value, kind))
+def by_arrow(row_filter: Filter, schema: pa.Schema) -> pc.Expression:
+    if isinstance(row_filter, Both):
+        left, right = by_arrow(row_filter.left, schema), by_arrow(row_filter.right, schema)
+        return left & right if row_filter.word == "and" else left | right
+    column, kind = pc.field(row_filter.column), schema.field(row_filter.column).type
+    if isinstance(row_filter, IsNull):
+        return column.is_null() if row_filter.is_null else column.is_valid()
+    if isinstance(row_filter, IsIn):
+        return column.isin(pa.array(row_filter.values, kind))
+    return COMPARE[row_filter.sign](column, pa.scalar(row_filter.value, kind))
 
 
-def by_polars(wanted: Filter, types: dict) -> Any:
+def by_polars(row_filter: Filter, types: dict) -> Any:
     import polars as pl
 
-    if isinstance(wanted, Both):
-        left, right = by_polars(wanted.left, types), by_polars(wanted.right, types)
-        return left & right if wanted.word == "and" else left | right
-    column, kind = pl.col(wanted.column), types[wanted.column]
-    if isinstance(wanted, IsNull):
-        return column.is_null() if wanted.is_null else column.is_not_null()
-    if isinstance(wanted, IsIn):
-        return column.is_in(pl.Series(list(wanted.values), dtype=kind).implode())
-    return COMPARE[wanted.sign](column, pl.lit(pl.Series([wanted.value], dtype=kind)).first())
+    if isinstance(row_filter, Both):
+        left, right = by_polars(row_filter.left, types), by_polars(row_filter.right, types)
+        return left & right if row_filter.word == "and" else left | right
+    column, kind = pl.col(row_filter.column), types[row_filter.column]
+    if isinstance(row_filter, IsNull):
+        return column.is_null() if row_filter.is_null else column.is_not_null()
+    if isinstance(row_filter, IsIn):
+        return column.is_in(pl.Series(list(row_filter.values), dtype=kind).implode())
+    return COMPARE[row_filter.sign](column, pl.lit(pl.Series([row_filter.value], dtype=kind)).first())
 
 
-def by_sql(wanted: Filter, schema: pa.Schema, literal: Callable[[Any, pa.DataType], str]) -> str:
-    if isinstance(wanted, Both):
-        left, right = (by_sql(one, schema, literal) for one in (wanted.left, wanted.right))
-        return f"({left}) {wanted.word} ({right})"
-    kind = schema.field(wanted.column).type
-    if isinstance(wanted, IsNull):
-        return f"{wanted.column} is {'' if wanted.is_null else 'not '}null"
-    if isinstance(wanted, IsIn):
-        return f"{wanted.column} in ({', '.join(literal(one, kind) for one in wanted.values)})"
-    return f"{wanted.column} {wanted.sign} {literal(wanted.value, kind)}"
+def by_sql(row_filter: Filter, schema: pa.Schema, literal: Callable[[Any, pa.DataType], str]) -> str:
+    if isinstance(row_filter, Both):
+        left, right = (by_sql(one, schema, literal) for one in (row_filter.left, row_filter.right))
+        return f"({left}) {row_filter.word} ({right})"
+    kind = schema.field(row_filter.column).type
+    if isinstance(row_filter, IsNull):
+        return f"{row_filter.column} is {'' if row_filter.is_null else 'not '}null"
+    if isinstance(row_filter, IsIn):
+        return f"{row_filter.column} in ({', '.join(literal(one, kind) for one in row_filter.values)})"
+    return f"{row_filter.column} {row_filter.sign} {literal(row_filter.value, kind)}"
 
 
 def texts(value: Any) -> str:

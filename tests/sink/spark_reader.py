@@ -38,10 +38,10 @@ def read(spark: SparkSession, *, kind: str, table: str, plain: str, cells: str, 
     with pa.OSFile(cells, "wb") as sink, pa.ipc.new_file(sink, (every := rows.toArrow()).schema) as writer:
         writer.write_table(every)
     own, original = spark.read.parquet(plain).cache(), pq.read_table(plain, columns=columns)
-    wanted = predicates(original, dict(own.dtypes))
-    answer, right = (ids_under(wanted, where) for where in (rows, own))
+    conditions = predicates(original, dict(own.dtypes))
+    answer, right = (ids_under(conditions, where) for where in (rows, own))
     own.unpersist()
-    return [f"{text}: {answer[text]} instead of {right[text]}" for text in wanted if answer[text] != right[text]]
+    return [f"{text}: {answer[text]} instead of {right[text]}" for text in conditions if answer[text] != right[text]]
 
 
 def predicates(rows: pa.Table, types: dict[str, str]) -> dict[str, Column]:
@@ -64,10 +64,10 @@ def predicates(rows: pa.Table, types: dict[str, str]) -> dict[str, Column]:
     return every
 
 
-def ids_under(wanted: dict[str, Column], rows: DataFrame) -> dict[str, list[int]]:
+def ids_under(conditions: dict[str, Column], rows: DataFrame) -> dict[str, list[int]]:
     """Return the ids of the rows under each predicate, each of which Spark pushes into a scan of its own."""
-    parts = [rows.where(one).select(F.lit(text).alias("text"), "id") for text, one in wanted.items()]
-    answer: dict[str, list[int]] = {text: [] for text in wanted}
+    parts = [rows.where(one).select(F.lit(text).alias("text"), "id") for text, one in conditions.items()]
+    answer: dict[str, list[int]] = {text: [] for text in conditions}
     for text, number in reduce(DataFrame.unionAll, parts).collect():
         answer[text].append(number)
     return {text: sorted(numbers) for text, numbers in answer.items()}

@@ -11,7 +11,7 @@ from pyspark_wm_sink.tables.publication import Publication
 from pyspark_wm_sink.tables.stage import StagedFiles, stage
 
 
-def staged(
+def stage_rows(
     to: Publication, numbers: list[int] | pa.Table, batch: int = 0, query: str = "q", control: tuple = ()
 ) -> StagedFiles:
     task = Task(query=query, run="r", batch=batch, partition=0, attempt=0)

@@ -61,7 +61,7 @@ def test_state_of_operators_is_seen(checkpoint, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("said", "query", "batch", "lines"),
+    ("sentence", "query", "batch", "lines"),
     [
         ("is that of another query", "other", 7, [json.dumps(PLANNED.to_json())]),
         ("cannot be read from the checkpoint", "q", 7, ['{"state_key":"00"}']),
@@ -69,9 +69,9 @@ def test_state_of_operators_is_seen(checkpoint, tmp_path):
         (None, "q", 8, [json.dumps(PLANNED.to_json())]),
     ],
 )
-def test_what_cannot_be_read_is_unknown_and_said(said, query, batch, lines, checkpoint, caplog):
+def test_what_cannot_be_read_is_unknown_and_said(sentence, query, batch, lines, checkpoint, caplog):
     assert read_plan(checkpoint(*lines), query, batch) is None
-    assert said in caplog.text if said else not caplog.records
+    assert sentence in caplog.text if sentence else not caplog.records
 
 
 def test_without_a_checkpoint_the_plan_is_unknown(tmp_path):
@@ -80,16 +80,16 @@ def test_without_a_checkpoint_the_plan_is_unknown(tmp_path):
 
 
 def test_a_store_that_refuses_is_asked_once_in_a_process(monkeypatch, caplog):
-    def refused(_self, name):
-        asked.append(name)
+    def reject_read(_self, name):
+        read_names.append(name)
         raise UnavailableError("no login")
 
-    asked = []
-    monkeypatch.setattr("keyedwm.savepoint_files.Files.read", refused)
+    read_names = []
+    monkeypatch.setattr("keyedwm.savepoint_files.Files.read", reject_read)
     monkeypatch.setattr("pyspark_wm_sink.batch.batch_plan._unreachable", set())
     for batch in range(3):
         assert read_plan("s3://bucket/checkpoint", "q", batch) is None
-    assert asked == ["metadata"]
+    assert read_names == ["metadata"]
     assert len(caplog.records) == 1
 
 
@@ -102,8 +102,8 @@ def test_a_later_version_of_what_a_record_keeps_is_refused():
 @pytest.mark.parametrize("record", [FEW, MANY], ids=["plain", "packed"])
 @pytest.mark.parametrize("sources", [None, (), ({"a-b-0": 3}, None)])
 def test_a_record_keeps_how_far_was_read_and_earlier_versions_pass_over_it(record, sources):
-    kept = replace(record, reads=Reads(sources=sources))
-    assert Record.from_json(kept.to_json()) == kept
-    value = json.loads(kept.to_json())
+    with_reads = replace(record, reads=Reads(sources=sources))
+    assert Record.from_json(with_reads.to_json()) == with_reads
+    value = json.loads(with_reads.to_json())
     assert value["version"] == json.loads(record.to_json())["version"]
     assert Record.from_json(json.dumps({name: value[name] for name in value if name != "reads"})) == record

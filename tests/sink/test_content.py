@@ -26,7 +26,7 @@ def to(tmp_path: Path) -> DeltaPublication:
     return replace(plain, stage=replace(plain.stage, compares_content=True))
 
 
-def written(to: DeltaPublication, *of_tasks: list[int], batch: int = 0) -> list[StagedFiles]:
+def stage_tasks(to: DeltaPublication, *of_tasks: list[int], batch: int = 0) -> list[StagedFiles]:
     """Each list is what one task writes."""
     return [
         stage(
@@ -39,34 +39,34 @@ def written(to: DeltaPublication, *of_tasks: list[int], batch: int = 0) -> list[
 
 
 def test_a_published_batch_that_comes_again_in_another_order_and_cut_adds_nothing(to: DeltaPublication) -> None:
-    publish(to, written(to, [1, 2, 3], [4]), batch=0)
-    publish(to, written(to, [4], [], [3], [2, 1]), batch=0)
+    publish(to, stage_tasks(to, [1, 2, 3], [4]), batch=0)
+    publish(to, stage_tasks(to, [4], [], [3], [2, 1]), batch=0)
     assert numbers(Path(to.stage.path)) == [1, 2, 3, 4]
 
 
 def test_a_published_batch_that_comes_again_with_other_content_is_refused_with_the_way_out(
     to: DeltaPublication,
 ) -> None:
-    publish(to, written(to, [1, 2], [3]), batch=0)
+    publish(to, stage_tasks(to, [1, 2], [3]), batch=0)
     with pytest.raises(FencedError, match=r"with as many rows, but of other content: .* set replayCheck=counts"):
-        publish(to, written(to, [1, 2], [4]), batch=0)
+        publish(to, stage_tasks(to, [1, 2], [4]), batch=0)
     assert numbers(Path(to.stage.path)) == [1, 2, 3]
     assert files(Path(to.stage.path)) == 2
 
 
 def test_with_counts_the_published_rows_stand(to: DeltaPublication) -> None:
-    publish(to, written(to, [1, 2], [3]), batch=0)
+    publish(to, stage_tasks(to, [1, 2], [3]), batch=0)
     counts = replace(to, stage=replace(to.stage, compares_content=False))
-    publish(counts, written(counts, [1, 2], [4]), batch=0)
-    publish(counts, written(counts, [5], batch=1), batch=1)
+    publish(counts, stage_tasks(counts, [1, 2], [4]), batch=0)
+    publish(counts, stage_tasks(counts, [5], batch=1), batch=1)
     assert numbers(Path(to.stage.path)) == [1, 2, 3, 5]
 
 
 def test_a_record_without_content_is_compared_by_counts(to: DeltaPublication) -> None:
     """As one of an earlier version."""
     counts = replace(to, stage=replace(to.stage, compares_content=False))
-    publish(counts, written(counts, [1, 2]), batch=0)
-    publish(to, written(to, [1, 3]), batch=0)
+    publish(counts, stage_tasks(counts, [1, 2]), batch=0)
+    publish(to, stage_tasks(to, [1, 3]), batch=0)
     assert numbers(Path(to.stage.path)) == [1, 2]
 
 

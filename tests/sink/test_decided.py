@@ -66,8 +66,8 @@ def publish(how: KafkaPublication, batch: int, *topics: str, run: str = "run-0")
 
 def markers() -> dict[str, int]:
     """The batch of each topic's marker."""
-    found: dict = shared(CONFIG).fetch_offsets(GROUP, None)
-    return {where.topic: json.loads(of.metadata)["batch"] for where, of in found.items()}
+    offsets: dict = shared(CONFIG).fetch_offsets(GROUP, None)
+    return {where.topic: json.loads(of.metadata)["batch"] for where, of in offsets.items()}
 
 
 def test_rows_that_name_their_topics_leave_a_marker_at_one_of_them(how: KafkaPublication) -> None:

@@ -20,7 +20,7 @@ from pyspark_wm_sink.tables.publish import publish
 from pyspark_wm_sink.tables.stage import stage
 from pyspark_wm_sink.writer import stream_writer
 
-MADE = Path(__file__).parent / "delta_made"
+TABLES_DIRECTORY = Path(__file__).parent / "delta_made"
 ROWS = StructType().add("n", LongType()).add("s", StringType())
 FURTHER = {"timestamp_ntz": ("at", TimestampNTZType(), pa.timestamp("us"))}
 # What the sink does with each table: None for an append, else the words of its refusal.
@@ -56,9 +56,9 @@ MATRIX = {
 
 
 @pytest.fixture
-def made(tmp_path: Path):
+def copy_table(tmp_path: Path):
     def copy(name: str) -> Path:
-        return Path(shutil.copytree(MADE / name, tmp_path / name))
+        return Path(shutil.copytree(TABLES_DIRECTORY / name, tmp_path / name))
 
     return copy
 
@@ -75,19 +75,19 @@ def parquet(table: Path) -> int:
     return len([file for file in table.rglob("*.parquet") if "_delta_log" not in file.parts])
 
 
-@pytest.mark.parametrize("name", [name for name, refused in MATRIX.items() if refused])
-def test_a_table_that_asks_what_the_sink_does_not_do_is_refused_by_name_before_anything_is_written(made, name):
-    table = made(name)
+@pytest.mark.parametrize("name", [name for name, sentence in MATRIX.items() if sentence])
+def test_a_table_that_asks_what_the_sink_does_not_do_is_refused_by_name_before_anything_is_written(copy_table, name):
+    table = copy_table(name)
     files, version = parquet(table), DeltaTable(table).version()
-    with pytest.raises(InputError, match=MATRIX[name]) as refused:
+    with pytest.raises(InputError, match=MATRIX[name]) as error:
         stream_writer({"path": str(table), "mergeSchema": "true"}, ROWS, overwrite=False)
-    assert "another writer" not in refused.value.message
+    assert "another writer" not in error.value.message
     assert (parquet(table), DeltaTable(table).version()) == (files, version)
 
 
-@pytest.mark.parametrize("name", [name for name, refused in MATRIX.items() if not refused])
-def test_a_table_whose_features_ask_nothing_of_an_append_takes_rows(made, name):
-    table = made(name)
+@pytest.mark.parametrize("name", [name for name, sentence in MATRIX.items() if not sentence])
+def test_a_table_whose_features_ask_nothing_of_an_append_takes_rows(copy_table, name):
+    table = copy_table(name)
     before, protocol = DeltaTable(table).schema().to_json(), DeltaTable(table).protocol()
     files = len(DeltaTable(table).file_uris())
     rows, schema = pa.table({"n": [7, 8], "s": ["x", None]}), ROWS
@@ -107,19 +107,19 @@ def test_a_table_whose_features_ask_nothing_of_an_append_takes_rows(made, name):
     }  # fmt: skip
 
 
-def test_rows_that_replace_those_with_deletion_vectors_leave_none_of_them(made):
-    table = made("deletion_vectors")
+def test_rows_that_replace_those_with_deletion_vectors_leave_none_of_them(copy_table):
+    table = copy_table("deletion_vectors")
     write(table, pa.table({"n": [7], "s": ["x"]}), ROWS, overwrite="yes")
-    found = QueryBuilder().register("t", DeltaTable(table)).execute("select * from t")
-    assert pa.table(found.read_all()).to_pylist() == [{"n": 7, "s": "x"}]
+    query_result = QueryBuilder().register("t", DeltaTable(table)).execute("select * from t")
+    assert pa.table(query_result.read_all()).to_pylist() == [{"n": 7, "s": "x"}]
     newest = (table / "_delta_log" / f"{DeltaTable(table).version():020d}.json").read_text().splitlines()
     (removed,) = [action["remove"] for action in map(json.loads, newest) if "remove" in action]
     assert removed["deletionVector"] is not None
 
 
-def test_a_feature_that_the_library_does_not_read_is_named(made):
+def test_a_feature_that_the_library_does_not_read_is_named(copy_table):
     for feature in ("brandNew", "catalogManaged"):
-        table = made("plain")
+        table = copy_table("plain")
         log = table / "_delta_log" / f"{0:020d}.json"
         protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [feature]}
         lines = [json.loads(line) for line in log.read_text().splitlines()]
@@ -132,8 +132,8 @@ def test_a_feature_that_the_library_does_not_read_is_named(made):
         shutil.rmtree(table)
 
 
-def test_a_constraint_that_comes_while_a_batch_is_staged_publishes_nothing(made):
-    table = made("plain")
+def test_a_constraint_that_comes_while_a_batch_is_staged_publishes_nothing(copy_table):
+    table = copy_table("plain")
     how = stream_writer({"path": str(table)}, ROWS, overwrite=False)._how
     message = stage(how.stage, Task(query="q", run="r", batch=0, partition=0, attempt=0), [])
     DeltaTable(table).alter.add_constraint({"small": "n < 10"})

@@ -20,14 +20,14 @@ from tests.sink.delta_sink import how
 FOREIGN = pa.table({"n": [90, 91]})
 
 
-def staged(table: Path, *values: int, batch: int) -> StagedFiles:
-    return delta_sink.staged(how(table), list(values), batch)
+def stage_rows(table: Path, *values: int, batch: int) -> StagedFiles:
+    return delta_sink.stage_rows(how(table), list(values), batch)
 
 
 def numbers(table: Path) -> list[int]:
     """The numbers in the table, by a reader that knows deletion vectors."""
-    found = QueryBuilder().register("t", DeltaTable(table)).execute("select n from t order by n")
-    return pa.table(found.read_all()).column("n").to_pylist()
+    query_result = QueryBuilder().register("t", DeltaTable(table)).execute("select n from t order by n")
+    return pa.table(query_result.read_all()).column("n").to_pylist()
 
 
 def merge(table: DeltaTable) -> None:
@@ -63,7 +63,7 @@ EXACT: dict[str, tuple[Callable[[DeltaTable], object], list[int]]] = {
         lambda table: table.alter.set_table_properties({"delta.appendOnly": "true"}), [1, 2, 3, 4],
     ),
 }  # fmt: skip
-REFUSED: dict[str, tuple[Callable[[DeltaTable], object], type[Exception], str]] = {
+REJECTED_CHANGES: dict[str, tuple[Callable[[DeltaTable], object], type[Exception], str]] = {
     "adds a constraint": (
         lambda table: table.alter.add_constraint({"small": "n < 10"}), InputError, "CHECK constraint small .n < 10",
     ),
@@ -71,33 +71,33 @@ REFUSED: dict[str, tuple[Callable[[DeltaTable], object], type[Exception], str]] 
 }  # fmt: skip
 
 
-def begun(table: Path) -> None:
+def begin_table(table: Path) -> None:
     for batch, values in enumerate([(1, 2), (3, 4)]):
-        publish(how(table), [staged(table, *values, batch=batch)], batch=batch)
+        publish(how(table), [stage_rows(table, *values, batch=batch)], batch=batch)
 
 
 @pytest.mark.parametrize("is_staged", [False, True], ids=["between batches", "while a batch is staged"])
 @pytest.mark.parametrize("neighbour", EXACT)
 def test_beside_a_neighbour_each_row_is_there_once(tmp_path, neighbour, is_staged):
-    act, left = EXACT[neighbour]
-    begun(tmp_path)
-    files = [staged(tmp_path, 5, 6, batch=2)] if is_staged else []
+    act, rows_left = EXACT[neighbour]
+    begin_table(tmp_path)
+    files = [stage_rows(tmp_path, 5, 6, batch=2)] if is_staged else []
     if not is_staged or neighbour != "compacts and vacuums":  # which deletes staged files: see below
         act(DeltaTable(tmp_path))
     else:
-        left = [1, 2, 3, 4]
-    publish(how(tmp_path), files or [staged(tmp_path, 5, 6, batch=2)], batch=2)
+        rows_left = [1, 2, 3, 4]
+    publish(how(tmp_path), files or [stage_rows(tmp_path, 5, 6, batch=2)], batch=2)
     for batch in (1, 2):  # both come again, as after a kill
-        publish(how(tmp_path), [staged(tmp_path, *{1: (3, 4), 2: (5, 6)}[batch], batch=batch)], batch=batch)
-    publish(how(tmp_path), [staged(tmp_path, 7, batch=3)], batch=3)
-    assert numbers(tmp_path) == sorted([*left, 5, 6, 7])
+        publish(how(tmp_path), [stage_rows(tmp_path, *{1: (3, 4), 2: (5, 6)}[batch], batch=batch)], batch=batch)
+    publish(how(tmp_path), [stage_rows(tmp_path, 7, batch=3)], batch=3)
+    assert numbers(tmp_path) == sorted([*rows_left, 5, 6, 7])
 
 
-@pytest.mark.parametrize("neighbour", REFUSED)
+@pytest.mark.parametrize("neighbour", REJECTED_CHANGES)
 def test_beside_a_neighbour_that_asks_too_much_nothing_is_published(tmp_path, neighbour):
-    act, error, sentence = REFUSED[neighbour]
-    begun(tmp_path)
-    files = [staged(tmp_path, 5, 6, batch=2)]
+    act, error, sentence = REJECTED_CHANGES[neighbour]
+    begin_table(tmp_path)
+    files = [stage_rows(tmp_path, 5, 6, batch=2)]
     act(DeltaTable(tmp_path))
     version = DeltaTable(tmp_path).version()
     with pytest.raises(error, match=sentence):
@@ -106,18 +106,18 @@ def test_beside_a_neighbour_that_asks_too_much_nothing_is_published(tmp_path, ne
 
 
 def test_a_full_vacuum_without_retention_while_a_batch_is_staged_publishes_nothing_and_the_batch_comes_again(tmp_path):
-    begun(tmp_path)
-    files = [staged(tmp_path, 5, 6, batch=2)]
+    begin_table(tmp_path)
+    files = [stage_rows(tmp_path, 5, 6, batch=2)]
     DeltaTable(tmp_path).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
     with pytest.raises(InputError, match="files that the tasks staged are not in the table's directory"):
         publish(how(tmp_path), files, batch=2)
-    publish(how(tmp_path), [staged(tmp_path, 5, 6, batch=2)], batch=2)
+    publish(how(tmp_path), [stage_rows(tmp_path, 5, 6, batch=2)], batch=2)
     assert numbers(tmp_path) == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_column_that_another_writer_adds_ends_the_query_once_and_needs_mergeschema(tmp_path):
-    begun(tmp_path)
-    files = [staged(tmp_path, 5, 6, batch=2)]
+    begin_table(tmp_path)
+    files = [stage_rows(tmp_path, 5, 6, batch=2)]
     DeltaTable(tmp_path).alter.add_columns([Field("extra", PrimitiveType("string"))])
     with pytest.raises((InputError, UnavailableError), match=r"mergeSchema=true|cast, add or rename"):
         publish(how(tmp_path), files, batch=2)
@@ -126,7 +126,7 @@ def test_a_column_that_another_writer_adds_ends_the_query_once_and_needs_mergesc
 
 def test_a_table_that_was_dropped_is_refused(tmp_path):
     table = tmp_path / "table"
-    begun(table)
+    begin_table(table)
     shutil.rmtree(table)
     with pytest.raises(InputError, match="the table was deleted or moved"):
-        publish(how(table), [staged(table, 5, 6, batch=2)], batch=2)
+        publish(how(table), [stage_rows(table, 5, 6, batch=2)], batch=2)

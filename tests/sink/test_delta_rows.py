@@ -19,10 +19,10 @@ from pyspark_wm_sink.tables import row_values as written_module
 from pyspark_wm_sink.tables.publish import publish
 from pyspark_wm_sink.tables.stage import stage
 from pyspark_wm_sink.writer import stream_writer
-from tests.sink.delta_sink import how, numbers, staged
-from tests.sink.test_delta_made import ROWS, made, parquet, write
+from tests.sink.delta_sink import how, numbers, stage_rows
+from tests.sink.test_delta_made import ROWS, copy_table, parquet, write
 
-__all__ = ["made"]
+__all__ = ["copy_table"]
 LONG, TEXT, INT = pa.int64(), pa.string(), pa.int32()
 OFFSETS = {"topic": TEXT, "partition": INT, "offset": LONG}
 TASK = Task(query="q", run="r", batch=0, partition=0, attempt=0)
@@ -38,28 +38,28 @@ def append(table: Path, rows: list[dict], columns: dict[str, pa.DataType], batch
     write(table, pa.Table.from_pylist(rows, schema), from_arrow_schema(schema), batch, **options)
 
 
-def test_a_text_that_is_too_long_for_its_column_is_refused_and_shorter_ones_are_written_as_spark_does(made):
-    table = made("char_and_varchar")
+def test_a_text_that_is_too_long_for_its_column_is_refused_and_shorter_ones_are_written_as_spark_does(copy_table):
+    table = copy_table("char_and_varchar")
     log = table / "_delta_log" / f"{0:020d}.json"
     log.write_text(log.read_text().replace("array<varchar(2)>", "array<string>").replace("__CHAR_VARCHAR_TYPE_STRING"
                    '\\":\\"array', 'other\\":\\"array'))  # fmt: skip
     rows = [{"n": 0, "s": "abc", "c": "x"}, {"n": 1, "s": "äöü  ", "c": "xy"}, {"n": 2, "s": None, "c": None}]
     append(table, rows, {"n": LONG, "s": TEXT, "c": TEXT}, mergeSchema="true")
-    found = sorted((row["n"], row["s"], row["c"]) for row in DeltaTable(table).to_pyarrow_table().to_pylist())
-    assert found == [(0, "abc", "x "), (1, "äöü", "xy"), (2, None, None)]
+    stored_rows = sorted((row["n"], row["s"], row["c"]) for row in DeltaTable(table).to_pyarrow_table().to_pylist())
+    assert stored_rows == [(0, "abc", "x "), (1, "äöü", "xy"), (2, None, None)]
     files = parquet(table)
-    for row, said in (
+    for row, sentence in (
         ({"s": "abcdefg"}, r"column s of the table is varchar\(3\), .* \(t-1, offset 7\) has 7 characters: cut it"),
         ({"c": "abc"}, r"column c of the table is char\(2\), .* \(t-1, offset 7\) has 3 characters: cut it"),
     ):
         rows = [{"s": "a", "c": "b"}, {**row, "topic": "t", "partition": 1, "offset": 7}]
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=sentence):
             append(table, rows, {"s": TEXT, "c": TEXT, **OFFSETS}, 1, mergeSchema="true")
     assert parquet(table) == files
 
 
-def test_a_column_that_is_not_null_takes_rows_and_names_the_first_null(made):
-    table = made("not_null")
+def test_a_column_that_is_not_null_takes_rows_and_names_the_first_null(copy_table):
+    table = copy_table("not_null")
     columns = {"n": LONG, "s": TEXT, **OFFSETS}
     append(table, [{"n": 1}, {"n": 2}], columns, mergeSchema="true")
     place = {"topic": "t", "partition": 0, "offset": 5}
@@ -79,13 +79,13 @@ WIDENED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("here", "there", "value", "found"), WIDENED)
-def test_a_value_is_cast_where_nothing_can_be_lost(tmp_path, here, there, value, found):
+@pytest.mark.parametrize(("here", "there", "value", "stored_value"), WIDENED)
+def test_a_value_is_cast_where_nothing_can_be_lost(tmp_path, here, there, value, stored_value):
     field = {"name": "v", "type": there, "nullable": True, "metadata": {}}
     DeltaTable.create(str(tmp_path), Schema.from_json(json.dumps({"type": "struct", "fields": [field]})))
     for batch in (0, 1):
         append(tmp_path, [{"v": value}, {"v": None}], {"v": here}, batch)
-    assert DeltaTable(tmp_path).to_pyarrow_table().column("v").to_pylist() == [found, None] * 2
+    assert DeltaTable(tmp_path).to_pyarrow_table().column("v").to_pylist() == [stored_value, None] * 2
 
 
 @pytest.mark.parametrize(
@@ -97,10 +97,10 @@ def test_a_value_that_could_be_lost_is_refused_without_advice_that_cannot_help(t
     field = {"name": "v", "type": there, "nullable": True, "metadata": {}}
     DeltaTable.create(str(tmp_path), Schema.from_json(json.dumps({"type": "struct", "fields": [field]})))
     for columns in ({"v": here}, {"v": here, "more": INT}):
-        with pytest.raises(InputError, match=r"v: .* in the rows, .* in the table") as refused:
+        with pytest.raises(InputError, match=r"v: .* in the rows, .* in the table") as error:
             append(tmp_path, [], columns)
-        assert "mergeSchema" not in refused.value.message
-        assert "cast" in refused.value.message
+        assert "mergeSchema" not in error.value.message
+        assert "cast" in error.value.message
 
 
 def test_a_date_becomes_the_start_of_its_day_in_the_sessions_zone(tmp_path, monkeypatch):
@@ -109,8 +109,8 @@ def test_a_date_becomes_the_start_of_its_day_in_the_sessions_zone(tmp_path, monk
     monkeypatch.setattr(written_module, "TaskContext", type("Of", (), {"get": lambda: Zone}))
     monkeypatch.setattr(Zone, "getLocalProperty", staticmethod(zone.get), raising=False)
     append(table, [{"v": dt.date(2018, 11, 4)}], {"v": pa.date32()})  # a day that begins at one o'clock
-    (found,) = DeltaTable(table).to_pyarrow_table().column("v").to_pylist()
-    assert found == dt.datetime(2018, 11, 4, 3, tzinfo=dt.timezone.utc)
+    (stored_time,) = DeltaTable(table).to_pyarrow_table().column("v").to_pylist()
+    assert stored_time == dt.datetime(2018, 11, 4, 3, tzinfo=dt.timezone.utc)
     zone.clear()
     with pytest.raises(InputError, match=r"column v is a date, .*: set spark\.sql\.session\.timeZone, or cast the"):
         append(table, [{"v": dt.date(2018, 11, 4)}], {"v": pa.date32()}, 1)
@@ -137,10 +137,10 @@ def test_fields_of_structs_find_their_places_and_may_come_and_go_with_merge_sche
             append(table, [], columns(**fields), 1)
     append(table, row(a=2), columns(a=LONG), 1, mergeSchema="true")
     append(table, row(c=3, a=3), columns(c=INT, a=LONG), 2, mergeSchema="true")
-    found = sorted(DeltaTable(table).to_pyarrow_table().column("s").to_pylist(), key=lambda one: one["a"])
-    assert found == [{"a": 1, "b": "x", "c": None}, {"a": 2, "b": None, "c": None}, {"a": 3, "b": None, "c": 3}]
-    found = sorted(DeltaTable(table).to_pyarrow_table().column("l").to_pylist(), key=lambda one: one[0]["a"])
-    assert found[2] == [{"a": 3, "b": None, "c": 3}]
+    rows = sorted(DeltaTable(table).to_pyarrow_table().column("s").to_pylist(), key=lambda one: one["a"])
+    assert rows == [{"a": 1, "b": "x", "c": None}, {"a": 2, "b": None, "c": None}, {"a": 3, "b": None, "c": 3}]
+    rows = sorted(DeltaTable(table).to_pyarrow_table().column("l").to_pylist(), key=lambda one: one[0]["a"])
+    assert rows[2] == [{"a": 3, "b": None, "c": 3}]
     with pytest.raises(InputError, match=r"s\.A: spelled a in the table"):
         append(table, [], columns(A=LONG, b=TEXT, c=INT), 3, mergeSchema="true")
 
@@ -149,8 +149,8 @@ def test_fields_of_structs_find_their_places_and_may_come_and_go_with_merge_sche
     ("was", "now"),
     [('"nullable":true', '"nullable":false'), ('"long"', '"decimal(20,0)"')],
 )
-def test_a_table_whose_columns_change_while_a_batch_is_staged_gets_nothing_of_it(made, was, now):
-    table = made("plain")
+def test_a_table_whose_columns_change_while_a_batch_is_staged_gets_nothing_of_it(copy_table, was, now):
+    table = copy_table("plain")
     plan = stream_writer(
         {"path": str(table)}, StructType().add("n", IntegerType()).add("s", StringType()), overwrite=False
     )._how
@@ -159,8 +159,8 @@ def test_a_table_whose_columns_change_while_a_batch_is_staged_gets_nothing_of_it
     for line in (table / "_delta_log" / f"{0:020d}.json").read_text().splitlines():
         if "metaData" in line:
             action = json.loads(line)
-            changed = action["metaData"]["schemaString"].replace(was, now, 1)
-            action["metaData"]["schemaString"] = changed
+            schema_text = action["metaData"]["schemaString"].replace(was, now, 1)
+            action["metaData"]["schemaString"] = schema_text
             log.write_text(json.dumps(action) + "\n")
     with pytest.raises(
         UnavailableError, match="or their constraints changed after the rows of batch 0 were staged: start"
@@ -172,17 +172,15 @@ def test_a_table_whose_columns_change_while_a_batch_is_staged_gets_nothing_of_it
 def test_a_column_whose_name_spark_takes_in_no_table_is_refused_at_its_creation(tmp_path, name):
     top, _, field = name.partition(".")
     column = {top: pa.struct([(field, INT)]) if field else INT}
-    with pytest.raises(
-        InputError, match=r"cannot be in a new Delta table, .*: rename it, for example \.with"
-    ) as refused:
+    with pytest.raises(InputError, match=r"cannot be in a new Delta table, .*: rename it, for example \.with") as error:
         append(tmp_path / "t", [], {"n": INT, **column})
-    assert repr(name) in refused.value.message
+    assert repr(name) in error.value.message
     assert not (tmp_path / "t").exists()
     DeltaTable.create(str(tmp_path / "t"), pa.schema([("n", pa.int32())]))
     for options in ({}, {"mergeSchema": "true"}):
-        with pytest.raises(InputError, match=r"missing in the table|its name holds a blank") as refused:
+        with pytest.raises(InputError, match=r"missing in the table|its name holds a blank") as error:
             append(tmp_path / "t", [], {"n": INT, **column}, **options)
-        assert "mergeSchema" not in str(refused.value)
+        assert "mergeSchema" not in str(error.value)
 
 
 ODD = ["", " ", " a ", "a ", "\t\n\r\x01\x1f", "%41", "%", "a=b", "a/b", "../a", "a\\b", "a:b", "'\"`", "ü\U0001f600é",
@@ -193,10 +191,10 @@ def test_every_text_comes_back_as_partition_value(tmp_path):
     rows = [{"n": n, "p": text} for n, text in enumerate(ODD)]
     append(tmp_path / "t", rows, {"n": LONG, "p": TEXT}, partitionBy="p")
     there = DeltaTable(tmp_path / "t")
-    wanted = {row["n"]: row["p"] or None for row in rows}  # as Delta has it, an empty text is null
+    expected_parts = {row["n"]: row["p"] or None for row in rows}  # as Delta has it, an empty text is null
     read = QueryBuilder().register("t", there).execute("select n, p from t")
-    for found in (there.to_pyarrow_table(), pa.table(read.read_all())):
-        assert {row["n"]: row["p"] for row in found.to_pylist()} == wanted
+    for table_rows in (there.to_pyarrow_table(), pa.table(read.read_all())):
+        assert {row["n"]: row["p"] for row in table_rows.to_pylist()} == expected_parts
     with pytest.raises(
         InputError, match=r"column p, which partitions .* the text __HIVE_DEFAULT_PARTITION__ in a row, which read"
     ):
@@ -230,7 +228,7 @@ def test_every_text_that_spark_takes_comes_back_as_name_of_a_column(tmp_path):
 
 
 def test_a_table_comes_back_from_every_path_or_its_path_is_refused(tmp_path):
-    taken = [
+    accepted_names = [
         "a b",
         " a",
         "a ",
@@ -247,15 +245,15 @@ def test_a_table_comes_back_from_every_path_or_its_path_is_refused(tmp_path):
         "x" * 200,
         "a|b",
     ]
-    for name in taken:
+    for name in accepted_names:
         to = how(tmp_path / name)
         stream_writer({"path": str(tmp_path / name)}, ROWS, overwrite=False)
-        publish(to, [staged(to, [1])], batch=0)
-        publish(to, [staged(to, [2], 1)], batch=1)
+        publish(to, [stage_rows(to, [1])], batch=0)
+        publish(to, [stage_rows(to, [2], 1)], batch=1)
         assert numbers(tmp_path / name) == [1, 2]
         assert (tmp_path / name / "_delta_log").is_dir()
     for name in ("a\\b", "a\nb", "a\x7fb", "a\x01", "a#b", "a?b", "%41"):
         for path in (str(tmp_path / name), f"file://{tmp_path}/{name}"):
             with pytest.raises(OptionError, match=r"option path: .* is wrong; "):
                 stream_writer({"path": path}, ROWS, overwrite=False)
-    assert sorted(one.name for one in tmp_path.iterdir()) == sorted(taken)
+    assert sorted(one.name for one in tmp_path.iterdir()) == sorted(accepted_names)

@@ -18,7 +18,7 @@ from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.tables.publish import publish
 from pyspark_wm_sink.tables.stage import stage
 from pyspark_wm_sink.writer import stream_writer
-from tests.sink.delta_sink import SPARK_COLUMNS, barrier, files, how, staged
+from tests.sink.delta_sink import SPARK_COLUMNS, barrier, files, how, stage_rows
 
 FLOATS = (0.0, 1.0, float("nan"), float("inf"))
 
@@ -39,15 +39,15 @@ def test_rows_that_cannot_be_staged_leave_no_file(tmp_path):
 def test_abort_removes_files_only_while_no_commit_can_be_on_its_way(tmp_path):
     writer = stream_writer({"path": str(tmp_path)}, SPARK_COLUMNS, overwrite=False)
     to = how(tmp_path)
-    lost, kept = staged(to, [1]), staged(to, [2])
-    writer.abort([lost, None], 0)
+    aborted_files, kept_files = stage_rows(to, [1]), stage_rows(to, [2])
+    writer.abort([aborted_files, None], 0)
     assert files(tmp_path) == 1
-    writer.abort([kept], 0)
+    writer.abort([kept_files], 0)
     assert files(tmp_path) == 1
 
 
 def test_no_rows_make_no_file(tmp_path):
-    assert staged(how(tmp_path), []).files == ()
+    assert stage_rows(how(tmp_path), []).files == ()
     assert files(tmp_path) == 0
 
 
@@ -58,7 +58,7 @@ def again(value):
 def test_writer_messages_and_errors_survive_pickling(tmp_path):
     options = {"path": str(tmp_path), "storage.secret": "s3cr3t"}
     writer = stream_writer(options, SPARK_COLUMNS, overwrite=False)
-    message = staged(how(tmp_path), [1], control=(barrier(0),))
+    message = stage_rows(how(tmp_path), [1], control=(barrier(0),))
     assert again(writer)._how == writer._how
     assert again(message) == message
     assert "s3cr3t" not in repr(writer._how)
@@ -96,8 +96,8 @@ def test_statistics_never_hide_a_row(tmp_path):
     assert everything.num_rows == 8
     for name in schema.names:
         for value in everything.column(name).drop_null():
-            wanted = pc.sum(pc.equal(everything.column(name), value)).as_py()
-            assert dataset.to_table(filter=pc.field(name) == value).num_rows == wanted
+            expected_count = pc.sum(pc.equal(everything.column(name), value)).as_py()
+            assert dataset.to_table(filter=pc.field(name) == value).num_rows == expected_count
 
 
 def test_neither_log_nor_file_says_a_bound_beside_which_not_a_number_lies(tmp_path):
@@ -106,21 +106,21 @@ def test_neither_log_nor_file_says_a_bound_beside_which_not_a_number_lies(tmp_pa
     schema = pa.schema([("n", pa.int64()), ("x", pa.float64()), ("of", nested)])
     to = how(tmp_path, schema=schema)
 
-    def written(*values: float | None) -> tuple[dict, pq.RowGroupMetaData]:
+    def write_values(*values: float | None) -> tuple[dict, pq.RowGroupMetaData]:
         rows = [{"n": 1, "x": value, "of": {"x": value, "n": 1}} for value in values]
         task = Task(query="q", run="r", batch=0, partition=0, attempt=0)
         (file,) = stage(to.stage, task, [pa.RecordBatch.from_pylist(rows, schema)]).files
         return json.loads(file.stats), pq.read_metadata(tmp_path / file.name).row_group(0)
 
-    with_nan, group = written(1.0, math.nan)
+    with_nan, group = write_values(1.0, math.nan)
     assert "maxValues" not in with_nan
-    said = {group.column(i).path_in_schema: group.column(i).is_stats_set for i in range(group.num_columns)}
-    assert said == {"n": True, "x": False, "of.x": False, "of.n": True}
-    plain, _ = written(2.0, None, -0.5)
+    has_statistics = {group.column(i).path_in_schema: group.column(i).is_stats_set for i in range(group.num_columns)}
+    assert has_statistics == {"n": True, "x": False, "of.x": False, "of.n": True}
+    plain, _ = write_values(2.0, None, -0.5)
     assert plain["nullCount"] == {"n": 0, "x": 1}
     assert (plain["minValues"]["x"], plain["maxValues"]["x"]) == (-0.5, 2.0)
-    assert written(None)[0]["maxValues"] == {"n": 1, "of": {}}
-    assert "maxValues" not in written(math.inf)[0]
+    assert write_values(None)[0]["maxValues"] == {"n": 1, "of": {}}
+    assert "maxValues" not in write_values(math.inf)[0]
 
 
 def test_bytes_that_are_no_text_in_a_column_of_text_stop_no_query(tmp_path):
@@ -131,8 +131,8 @@ def test_bytes_that_are_no_text_in_a_column_of_text_stop_no_query(tmp_path):
     to = how(tmp_path, schema=schema)
     task = Task(query="q", run="r", batch=0, partition=0, attempt=0)
     publish(to, [stage(to.stage, task, [batch])], batch=0)
-    written = DeltaTable(tmp_path).to_pyarrow_table().sort_by("n")
-    assert written.column("s").to_pylist() == ["a", "\ufffd", "z"]
+    rows = DeltaTable(tmp_path).to_pyarrow_table().sort_by("n")
+    assert rows.column("s").to_pylist() == ["a", "\ufffd", "z"]
     files = stage(replace(to.stage, partition_by=("s",)), task, [batch]).files
     assert sorted(file.partition["s"] for file in files) == ["a", "z", "\ufffd"]
 
@@ -144,8 +144,8 @@ def test_a_time_that_python_cannot_hold_is_written_and_named_where_it_would_part
     batch = pa.record_batch([times, pa.array([1])], names=["at", "n"])
     to, task = how(tmp_path, schema=batch.schema), Task(query="q", run="r", batch=0, partition=0, attempt=0)
     publish(to, [stage(to.stage, task, [batch])], batch=0)
-    (written,) = DeltaTable(tmp_path).file_uris()
-    assert pq.read_table(written).column("at").chunk(0).equals(times)
+    (file_path,) = DeltaTable(tmp_path).file_uris()
+    assert pq.read_table(file_path).column("at").chunk(0).equals(times)
     with pytest.raises(InputError, match="column at, which partitions the table, holds a time beyond the years 1 to"):
         stage(replace(to.stage, partition_by=("at",)), task, [batch])
 

@@ -36,14 +36,14 @@ def files_by_partition(table: Path) -> list[dict]:
 
 def test_a_table_is_partitioned_as_the_option_says_and_keeps_that_without_it(spark, feed, drain, table):
     rows = feed.read(spark).withColumn("channel", F.expr(CHANNEL))
-    feed.cut(0, (2, 2), 1_000)
+    feed.end_snapshot(0, (2, 2), 1_000)
     drain(rows, partitionBy="channel, timestampType")
-    feed.cut(1, (4, 4), 2_000)
+    feed.end_snapshot(1, (4, 4), 2_000)
     drain(rows)
     assert DeltaTable(table).metadata().partition_columns == ["channel", "timestampType"]
-    found = DeltaTable(table).to_pyarrow_table(columns=["channel", "value", "timestampType"]).to_pylist()
-    assert {(row["channel"], row["timestampType"]) for row in found} == {("t-0", 0), ("t-1", 0)}
-    assert len(found) == 8
+    result_rows = DeltaTable(table).to_pyarrow_table(columns=["channel", "value", "timestampType"]).to_pylist()
+    assert {(row["channel"], row["timestampType"]) for row in result_rows} == {("t-0", 0), ("t-1", 0)}
+    assert len(result_rows) == 8
     by = [(partition["channel"], partition["timestampType"]) for partition in files_by_partition(table)]
     assert sorted(by) == [("t-0", 0), ("t-0", 0), ("t-1", 0), ("t-1", 0)]
     pruned = DeltaTable(table).file_uris(file_pruning_predicate="channel = 't-1'")
@@ -66,16 +66,16 @@ def test_partition_values_come_back_as_they_were(spark, table):
     frame = spark.createDataFrame(rows, schema)
     by = "text,whole,truth,day,at"
     frame.write.format("keyedwm").mode("append").options(path=str(table), partitionBy=by).save()
-    found = DeltaTable(table).to_pyarrow_table().select([*by.split(","), "n"]).to_pylist()
+    result_rows = DeltaTable(table).to_pyarrow_table().select([*by.split(","), "n"]).to_pylist()
     expected = [dict(zip([*by.split(","), "n"], row, strict=True)) for row in rows]
-    assert sorted(found, key=lambda row: row["n"]) == expected
+    assert sorted(result_rows, key=lambda row: row["n"]) == expected
 
 
 def test_rows_of_a_partition_stay_in_order_and_none_gets_lost():
     rows = pa.table({"a": ["x", None, "y", "x", None, ""], "b": [1, 1, None, 1, 1, 1], "n": range(6)})
-    found = {key: part.column("n").to_pylist() for key, part in partitions_of(rows, ["a", "b"])}
-    assert found[None, "1"] in ([1, 4], [5])  # an empty text is null in Delta's log, in a file of its own
-    assert (found["x", "1"], found["y", None]) == ([0, 3], [2])
+    rows_by_key = {key: part.column("n").to_pylist() for key, part in partitions_of(rows, ["a", "b"])}
+    assert rows_by_key[None, "1"] in ([1, 4], [5])  # an empty text is null in Delta's log, in a file of its own
+    assert (rows_by_key["x", "1"], rows_by_key["y", None]) == ([0, 3], [2])
     assert sum(part.num_rows for _, part in partitions_of(rows, ["a", "b"])) == 6
     assert directory_of({"a": "x/../y", "b": None}) == "a=x%2F..%2Fy/b=__HIVE_DEFAULT_PARTITION__/"
     assert directory_of({"a": "你" * 29, "b": "1"}) == directory_of({str(n): "x" * 99 for n in range(6)})
@@ -122,13 +122,13 @@ def test_dates_and_narrow_numbers_of_spark_go_into_wider_columns(spark, table):
 def test_more_partitions_than_open_files_lose_nothing(spark, table):
     frame = spark.range(0, 300, 1, 1).selectExpr("id", "id % 150 as part")
     frame.write.format("keyedwm").mode("append").options(path=str(table), partitionBy="part").save()
-    found = DeltaTable(table).to_pyarrow_table().to_pylist()
-    assert sorted(row["id"] for row in found) == list(range(300))
-    assert all(row["part"] == row["id"] % 150 for row in found)
+    result_rows = DeltaTable(table).to_pyarrow_table().to_pylist()
+    assert sorted(row["id"] for row in result_rows) == list(range(300))
+    assert all(row["part"] == row["id"] % 150 for row in result_rows)
 
 
 @pytest.mark.parametrize(
-    ("partition_by", "said"),
+    ("partition_by", "sentence"),
     [
         ("day", "option partitionBy: the rows have no column day"),
         ("value", "column value has type binary, which cannot partition a table"),
@@ -138,12 +138,12 @@ def test_more_partitions_than_open_files_lose_nothing(spark, table):
         ("topic,TOPIC", "must be different columns"),
     ],
 )
-def test_what_cannot_partition_a_table_is_refused(spark, feed, drain, table, partition_by, said):
-    feed.cut(0, (2,), 1_000)
+def test_what_cannot_partition_a_table_is_refused(spark, feed, drain, table, partition_by, sentence):
+    feed.end_snapshot(0, (2,), 1_000)
     rows = feed.read(spark).selectExpr("*", "cast(1 as decimal(5, 2)) as price")
-    with pytest.raises(StreamingQueryException) as refused:
+    with pytest.raises(StreamingQueryException) as error:
         drain(rows, partitionBy=partition_by)
-    assert said in str(refused.value)
+    assert sentence in str(error.value)
     assert not table.exists()
 
 
@@ -152,9 +152,9 @@ def test_nested_values_may_be_null_in_a_later_batch_than_the_first(spark, table)
         for part in (place, "named_struct('x', cast(null as int), 'l', array(cast(null as int)))"):
             frame = spark.sql(f"select {part} as s, map('k', {part}) as m")
             frame.write.format("keyedwm").mode("append").save(str(table))
-    found = [row["s"] for row in DeltaTable(table).to_pyarrow_table().to_pylist()]
+    structs = [row["s"] for row in DeltaTable(table).to_pyarrow_table().to_pylist()]
     empty = {"x": None, "l": [None]}
-    assert sorted(map(str, found)) == sorted(map(str, [{"x": 1, "l": [1]}, None, empty, empty]))
+    assert sorted(map(str, structs)) == sorted(map(str, [{"x": 1, "l": [1]}, None, empty, empty]))
 
 
 def test_rows_of_an_append_only_table_are_not_replaced(spark, table):
@@ -174,7 +174,7 @@ def test_a_table_that_forbids_nulls_inside_its_columns_is_refused(spark, table):
 
 
 @pytest.mark.parametrize(
-    ("column", "said"),
+    ("column", "sentence"),
     [
         ("null", "type void, and a Delta table cannot hold void: cast it"),
         ("array(null)", "type array<void>, and a Delta table cannot hold void: cast it"),
@@ -183,18 +183,18 @@ def test_a_table_that_forbids_nulls_inside_its_columns_is_refused(spark, table):
         ("named_struct()", "type struct<>, and a Delta table cannot hold struct<>: cast it"),
     ],
 )
-def test_a_type_that_readers_of_tables_do_not_know_is_refused(spark, table, column, said):
+def test_a_type_that_readers_of_tables_do_not_know_is_refused(spark, table, column, sentence):
     frame = spark.sql(f"select 1 as a, {column} as v")
-    with pytest.raises(PySparkException) as refused:
+    with pytest.raises(PySparkException) as error:
         frame.write.format("keyedwm").mode("append").save(str(table))
-    assert f"column v has {said}" in str(refused.value)
+    assert f"column v has {sentence}" in str(error.value)
     assert not table.exists()
 
 
 def test_another_partitioning_than_the_tables_is_refused(spark, feed, drain, table):
-    feed.cut(0, (2,), 1_000)
+    feed.end_snapshot(0, (2,), 1_000)
     drain(feed.read(spark), partitionBy="topic")
-    feed.cut(1, (4,), 2_000)
+    feed.end_snapshot(1, (4,), 2_000)
     with pytest.raises(StreamingQueryException, match="is partitioned by topic, option partitionBy says partition"):
         drain(feed.read(spark), partitionBy="partition")
     assert len(values(table)) == 2
@@ -202,17 +202,17 @@ def test_another_partitioning_than_the_tables_is_refused(spark, feed, drain, tab
 
 def test_new_columns_are_refused_with_the_fix_and_added_with_it(spark, feed, drain, table):
     rows = feed.read(spark)
-    feed.cut(0, (2,), 1_000)
+    feed.end_snapshot(0, (2,), 1_000)
     drain(rows)
-    feed.cut(1, (4,), 2_000)
+    feed.end_snapshot(1, (4,), 2_000)
     wider = rows.withColumn("length", F.length("value")).drop("key")
     with pytest.raises(StreamingQueryException, match=r"length: integer in the rows, missing.*mergeSchema=true adds"):
         drain(wider)
     drain(wider, mergeSchema="true")
-    feed.cut(2, (6,), 3_000)
+    feed.end_snapshot(2, (6,), 3_000)
     drain(rows, mergeSchema="true")  # and narrower rows again
-    found = DeltaTable(table).to_pyarrow_table(columns=["value", "length", "key"]).to_pylist()
-    lengths = {row["value"].decode(): row["length"] for row in found}
+    result_rows = DeltaTable(table).to_pyarrow_table(columns=["value", "length", "key"]).to_pylist()
+    lengths = {row["value"].decode(): row["length"] for row in result_rows}
     assert lengths == {"0:0": None, "0:1": None, "0:2": 3, "0:3": 3, "0:4": None, "0:5": None}
     for keep, count in (("length is null", 4), ("length = 3", 2)):
         assert _count(spark, table, keep) == count
@@ -222,24 +222,26 @@ def _count(spark, table: Path, condition: str) -> int:
     from deltalake import QueryBuilder
 
     query = "select count(*) as n from t where " + condition  # noqa: S608 - a test's own words
-    found = QueryBuilder().register("t", DeltaTable(table)).execute(query)
-    return pa.table(found.read_all()).column("n")[0].as_py()
+    query_result = QueryBuilder().register("t", DeltaTable(table)).execute(query)
+    return pa.table(query_result.read_all()).column("n")[0].as_py()
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "sentence"),
     [
         (lambda rows: rows.withColumn("offset", F.col("offset").cast("string")), "offset: string in the rows, long in"),
         (lambda rows: rows.withColumnRenamed("value", "VALUE"), "VALUE: spelled value in the table"),
     ],
 )
-def test_columns_of_another_type_or_spelling_are_refused_whatever_is_merged(spark, feed, drain, table, change, said):
-    feed.cut(0, (2,), 1_000)
+def test_columns_of_another_type_or_spelling_are_refused_whatever_is_merged(
+    spark, feed, drain, table, change, sentence
+):
+    feed.end_snapshot(0, (2,), 1_000)
     drain(feed.read(spark))
-    feed.cut(1, (4,), 2_000)
-    with pytest.raises(StreamingQueryException) as refused:
+    feed.end_snapshot(1, (4,), 2_000)
+    with pytest.raises(StreamingQueryException) as error:
         drain(change(feed.read(spark)), mergeSchema="true")
-    assert said in str(refused.value)
+    assert sentence in str(error.value)
     assert DeltaTable(table).version() == 1
 
 
@@ -247,7 +249,7 @@ def test_a_table_compacted_and_vacuumed_between_batches_goes_on_and_replays_add_
     spark, feed, drain, table, tmp_path
 ):
     for snapshot in range(4):
-        feed.cut(snapshot, (2 * snapshot + 2, 2 * snapshot + 2), 1_000 * (snapshot + 1))
+        feed.end_snapshot(snapshot, (2 * snapshot + 2, 2 * snapshot + 2), 1_000 * (snapshot + 1))
     drain(feed.read(spark))
     DeltaTable(table).optimize.compact()
     DeltaTable(table).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
@@ -255,18 +257,18 @@ def test_a_table_compacted_and_vacuumed_between_batches_goes_on_and_replays_add_
     assert len(DeltaTable(table).file_uris()) == 1
     for name in ("3", ".3.crc"):
         (tmp_path / "checkpoint" / "commits" / name).unlink(missing_ok=True)
-    feed.cut(4, (10, 10), 5_000)
+    feed.end_snapshot(4, (10, 10), 5_000)
     drain(feed.read(spark))
     assert values(table) == sorted(f"{p}:{n}" for p in (0, 1) for n in range(10))
 
 
 def test_foreign_writers_between_batches_disturb_nothing(spark, feed, drain, table):
-    feed.cut(0, (2,), 1_000)
+    feed.end_snapshot(0, (2,), 1_000)
     drain(feed.read(spark))
     foreign = DeltaTable(table).to_pyarrow_table().slice(0, 1).set_column(1, "value", [[b"foreign"]])
     for snapshot in (1, 2):
         write_deltalake(table, foreign, mode="append")
-        feed.cut(snapshot, (2 * snapshot + 2,), 1_000 * (snapshot + 1))
+        feed.end_snapshot(snapshot, (2 * snapshot + 2,), 1_000 * (snapshot + 1))
         drain(feed.read(spark))
     assert values(table) == sorted([f"0:{n}" for n in range(6)] + ["foreign"] * 2)
 
@@ -279,10 +281,10 @@ def test_large_tasks_make_several_files_of_a_good_size(spark, table):
     rows = [pa.record_batch({"value": pa.array([f"{n:08d}{n * 7919 % 10**9}" for n in range(k, k + 5_000)])})
             for k in range(0, 100_000, 5_000)]  # fmt: skip
     schema = pa.schema([("value", pa.string())])
-    staged = stage(replace(plan, schema=schema, has_control=False, has_offsets=False), _task(), rows)
-    assert sum(file.rows for file in staged.files) == 100_000
-    assert len(staged.files) > 3
-    assert all(file.size >= 100_000 for file in staged.files[:-1])
+    staged_files = stage(replace(plan, schema=schema, has_control=False, has_offsets=False), _task(), rows)
+    assert sum(file.rows for file in staged_files.files) == 100_000
+    assert len(staged_files.files) > 3
+    assert all(file.size >= 100_000 for file in staged_files.files[:-1])
 
 
 def _task():
@@ -325,14 +327,14 @@ class Copies:
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
 
-    def send(self, *sent: str) -> None:
-        produce(self._bootstrap, self._topic, [Record(0, 1_000, value.encode()) for value in sent])
+    def send(self, *texts: str) -> None:
+        produce(self._bootstrap, self._topic, [Record(0, 1_000, value.encode()) for value in texts])
 
     def again(self) -> None:
         """Start the first again."""
         self.first = self._started()
 
-    def reach(self, *wanted: str, anew: bool = False) -> None:
+    def reach(self, *texts: str, anew: bool = False) -> None:
         """Wait for the table to hold this; the first copy must be alive, or is started `anew` when it has stopped."""
 
         def there() -> bool:
@@ -341,16 +343,16 @@ class Copies:
                 self.again()
             else:
                 assert stopped is None, str(stopped)
-            return (self._table / "_delta_log").exists() and values(self._table) == sorted(wanted)
+            return (self._table / "_delta_log").exists() and values(self._table) == sorted(texts)
 
-        wait_until(there, f"{wanted} in the table", PATIENCE_S)
+        wait_until(there, f"{texts} in the table", PATIENCE_S)
 
 
 @pytest.fixture
 def copies(spark, kafka, topic_of, table, tmp_path):
-    made = Copies(spark, kafka, topic_of(1), table, tmp_path)
-    yield made
-    made.first.stop()
+    pair_of_copies = Copies(spark, kafka, topic_of(1), table, tmp_path)
+    yield pair_of_copies
+    pair_of_copies.first.stop()
 
 
 def ended(second: subprocess.Popen) -> str:
@@ -383,22 +385,22 @@ def test_of_two_queries_on_one_checkpoint_one_stops_and_nothing_is_doubled(copie
     copies.send("a")
     copies.reach("a")
     second = copies.second("first")
-    sent = ["a"]
+    sent_texts = ["a"]
 
     def one_stopped() -> bool:
-        sent.append(f"{len(sent)}")
-        copies.send(sent[-1])
+        sent_texts.append(f"{len(sent_texts)}")
+        copies.send(sent_texts[-1])
         time.sleep(0.5)
         return second.poll() is not None or not copies.first.isActive
 
     try:
         wait_until(one_stopped, "one of the two stopped", PATIENCE_S)
         stopped = copies.first.exception()
-        said = str(stopped) if stopped is not None else ended(second)
-        assert re.search(f"{SPARK_SAW_TWO}|two queries run from", said), said
+        error_text = str(stopped) if stopped is not None else ended(second)
+        assert re.search(f"{SPARK_SAW_TWO}|two queries run from", error_text), error_text
     finally:
         if second.poll() is None:
             os.killpg(second.pid, signal.SIGKILL)
             second.communicate()
     # The first may still meet what the second has just written: then it stops too, once.
-    copies.reach(*sent, anew=True)
+    copies.reach(*sent_texts, anew=True)

@@ -49,12 +49,14 @@ def two_tables(place, tables=delta_sink):
     return replace(tables.how(place / "results", SnapshotMode.BARRIER), errors=errors)
 
 
-def written(to, results: list[int], rejected: list[int], batch: int = 0, snapshot: int | None = None) -> StagedFiles:
+def stage_results(
+    to, results: list[int], rejected: list[int], batch: int = 0, snapshot: int | None = None
+) -> StagedFiles:
     rows = [{"n": n, "rejected": None} for n in results] + [{"n": None, "rejected": message(n)} for n in rejected]
     table = pa.Table.from_pylist(rows, pa.schema([("n", pa.int64()), ("rejected", MESSAGE)]))
     task = Task(query="q", run="r", batch=batch, partition=0, attempt=0)
-    staged = stage(to.stage, task, table.to_batches(), to.errors.stage)
-    return replace(staged, control=(barrier(batch if snapshot is None else snapshot),))
+    staged_files = stage(to.stage, task, table.to_batches(), to.errors.stage)
+    return replace(staged_files, control=(barrier(batch if snapshot is None else snapshot),))
 
 
 def offsets(place) -> list[int]:
@@ -66,21 +68,21 @@ def offsets(place) -> list[int]:
 
 def test_results_and_rejected_messages_of_a_batch_go_to_two_tables_and_add_up(tables, tmp_path):
     to = two_tables(tmp_path, tables)
-    publish(to, [written(to, [1, 2], [7]), written(to, [3], [])], batch=0)
-    publish(to, [written(to, [4], [], 1)], batch=1)
-    publish(to, [written(to, [], [8, 9], 2)], batch=2)
-    publish(to, [written(to, [], [8, 9], 2)], batch=2)
+    publish(to, [stage_results(to, [1, 2], [7]), stage_results(to, [3], [])], batch=0)
+    publish(to, [stage_results(to, [4], [], 1)], batch=1)
+    publish(to, [stage_results(to, [], [8, 9], 2)], batch=2)
+    publish(to, [stage_results(to, [], [8, 9], 2)], batch=2)
     assert tables.numbers(tmp_path / "results") == [1, 2, 3, 4]
-    found = tables.rows(tmp_path / "errors")
-    assert sorted(row["offset"] for row in found) == [7, 8, 9]
-    assert set(found[0]) == {field.name for field in MESSAGE}
+    error_rows = tables.rows(tmp_path / "errors")
+    assert sorted(row["offset"] for row in error_rows) == [7, 8, 9]
+    assert set(error_rows[0]) == {field.name for field in MESSAGE}
 
 
 @pytest.mark.parametrize("dies_in", ["errors", "results"])
 @pytest.mark.parametrize("after", [False, True])
 def test_a_driver_that_dies_between_the_two_tables_finishes_at_its_next_start(tmp_path, monkeypatch, dies_in, after):
     to = two_tables(tmp_path)
-    publish(to, [written(to, [1], [7])], batch=0)
+    publish(to, [stage_results(to, [1], [7])], batch=0)
     real = publishing.delta.append
 
     def append(table, *args, **options):
@@ -93,48 +95,48 @@ def test_a_driver_that_dies_between_the_two_tables_finishes_at_its_next_start(tm
     with monkeypatch.context() as dying:
         dying.setattr(publishing.delta, "append", append)
         with pytest.raises(Died):
-            publish(to, [written(to, [2], [8, 9], 1)], batch=1)
-    seen = numbers(tmp_path / "results"), offsets(tmp_path)
-    assert seen in {
+            publish(to, [stage_results(to, [2], [8, 9], 1)], batch=1)
+    rows_and_offsets = numbers(tmp_path / "results"), offsets(tmp_path)
+    assert rows_and_offsets in {
         ("errors", False): [([1], [7])], ("errors", True): [([1], [7, 8, 9])],
         ("results", False): [([1], [7, 8, 9])], ("results", True): [([1, 2], [7, 8, 9])],
     }[dies_in, after]  # fmt: skip
-    publish(to, [written(to, [2], [8, 9], 1)], batch=1)  # Spark runs the batch again
-    publish(to, [written(to, [3], [], 2)], batch=2)
+    publish(to, [stage_results(to, [2], [8, 9], 1)], batch=1)  # Spark runs the batch again
+    publish(to, [stage_results(to, [3], [], 2)], batch=2)
     assert (numbers(tmp_path / "results"), offsets(tmp_path)) == ([1, 2, 3], [7, 8, 9])
 
 
 def test_a_batch_that_is_refused_leaves_nothing_in_either_table(tmp_path):
     to = two_tables(tmp_path)
-    publish(to, [written(to, [1], [7])], batch=0)
+    publish(to, [stage_results(to, [1], [7])], batch=0)
     with pytest.raises(InputError, match="snapshot 5 of channels t-0 follows snapshot 0"):
-        publish(to, [written(to, [2], [8], 1, snapshot=5)], batch=1)
+        publish(to, [stage_results(to, [2], [8], 1, snapshot=5)], batch=1)
     assert (numbers(tmp_path / "results"), offsets(tmp_path)) == ([1], [7])
     assert (files(tmp_path / "results"), files(tmp_path / "errors")) == (1, 1)
 
 
 def test_a_batch_that_comes_again_with_other_rejected_messages_is_refused(tmp_path):
     to = two_tables(tmp_path)
-    publish(to, [written(to, [1], [7])], batch=0)
+    publish(to, [stage_results(to, [1], [7])], batch=0)
     with pytest.raises(FencedError, match="errors with 1 rows, now it comes with 2"):
-        publish(to, [written(to, [1], [7, 8])], batch=0)
+        publish(to, [stage_results(to, [1], [7, 8])], batch=0)
 
 
 def test_the_content_of_rejected_messages_is_compared_when_a_batch_comes_again(tmp_path):
     to = two_tables(tmp_path)
     errors = replace(to.errors, stage=replace(to.errors.stage, compares_content=True))
     to = replace(to, stage=replace(to.stage, compares_content=True), errors=errors)
-    publish(to, [written(to, [1], [7, 8])], batch=0)
-    publish(to, [written(to, [1], [8]), written(to, [], [7])], batch=0)  # the same rows, spread otherwise
+    publish(to, [stage_results(to, [1], [7, 8])], batch=0)
+    publish(to, [stage_results(to, [1], [8]), stage_results(to, [], [7])], batch=0)  # the same rows, spread otherwise
     with pytest.raises(FencedError, match="results with as many rows, but of other content"):
-        publish(to, [written(to, [1], [7, 9])], batch=0)
+        publish(to, [stage_results(to, [1], [7, 9])], batch=0)
     assert (numbers(tmp_path / "results"), offsets(tmp_path)) == ([1], [7, 8])
 
 
 def test_abort_removes_what_was_staged_for_both_tables(tmp_path):
     options = {"path": str(tmp_path / "results"), "errorsTo": str(tmp_path / "errors")}
     writer = stream_writer(options, rows_of(rejected=MESSAGE), overwrite=False)
-    writer.abort([written(two_tables(tmp_path), [1], [7]), None], 0)
+    writer.abort([stage_results(two_tables(tmp_path), [1], [7]), None], 0)
     assert (files(tmp_path / "results"), files(tmp_path / "errors")) == (0, 0)
 
 
@@ -167,35 +169,37 @@ class TwoTopics(Sink):
 
 @pytest.fixture
 def topics(sink, topic_of) -> TwoTopics:
-    found = TwoTopics(sink.bootstrap, sink.topic, sink.ledger, sink.query)
-    found.errors = topic_of(1)
-    return found
+    two_topics = TwoTopics(sink.bootstrap, sink.topic, sink.ledger, sink.query)
+    two_topics.errors = topic_of(1)
+    return two_topics
 
 
 def test_rejected_messages_go_to_the_topic_of_errors_as_they_came_and_say_why_and_whence(topics, committed):
     report = topics.both(0, ["a", "b"], [7, 8])
-    assert committed(topics.errors, settled=False) == []
+    assert committed(topics.errors, only_committed=False) == []
     topics.publish(0, report)
     assert committed(topics.topic) == ["a", "b"]
     (odd, even) = records_of(topics.bootstrap, topics.errors)
-    told = [("keyedwm.reason", b"outside the retention"), ("keyedwm.channel", b"orders-3")]
+    reason_headers = [("keyedwm.reason", b"outside the retention"), ("keyedwm.channel", b"orders-3")]
     assert odd[1:3] == (b"k", b"raw 7")
-    assert [(one["key"], one["value"]) for one in odd[3]] == [*told, ("keyedwm.offset", b"7")]
+    assert [(one["key"], one["value"]) for one in odd[3]] == [*reason_headers, ("keyedwm.offset", b"7")]
     assert even[1:3] == (b"k", b"raw 8")
-    assert [(one["key"], one["value"]) for one in even[3]] == [("own", b"1"), *told, ("keyedwm.offset", b"8")]
+    assert [(one["key"], one["value"]) for one in even[3]] == [("own", b"1"), *reason_headers, ("keyedwm.offset", b"8")]
 
 
-@pytest.mark.parametrize(("step", "seen"), [("decide", []), ("mark_published", ["a"])])
-def test_results_and_errors_of_a_batch_stand_or_fall_together(topics, committed, monkeypatch, dies_at, step, seen):
+@pytest.mark.parametrize(("step", "visible_values"), [("decide", []), ("mark_published", ["a"])])
+def test_results_and_errors_of_a_batch_stand_or_fall_together(
+    topics, committed, monkeypatch, dies_at, step, visible_values
+):
     with monkeypatch.context():
         dies_at(step)
         with pytest.raises(Died):
             topics.publish(0, topics.both(0, ["a"], [7]))
         monkeypatch.undo()
     topics.restart()
-    assert (committed(topics.topic, settled=bool(seen)), len(committed(topics.errors, settled=bool(seen)))) == (
-        seen, len(seen),
-    )  # fmt: skip
+    is_visible = bool(visible_values)
+    assert committed(topics.topic, only_committed=is_visible) == visible_values
+    assert len(committed(topics.errors, only_committed=is_visible)) == len(visible_values)
     topics.publish(0, topics.both(0, ["a"], [7]))  # Spark runs the batch again
     topics.publish(1, topics.both(1, ["b"], [8]))
     assert (committed(topics.topic), committed(topics.errors)) == (["a", "b"], ["raw 7", "raw 8"])
@@ -240,23 +244,23 @@ def test_options_that_name_one_place_twice_or_none_are_refused(tmp_path):
         SinkOptions.parse({"path": there, "errorsTo": " "})
 
 
-REFUSED = {
+REJECTED_ROWS = {
     "errorsTo: the rows have no column rejected": ({}, False),
     "column rejected has type string, the rows of a table": ({"rejected": pa.string()}, False),
     "output mode complete replaces": ({"rejected": MESSAGE}, True),
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_rows_that_a_table_of_errors_cannot_take_are_refused(words, tmp_path):
-    columns, overwrite = REFUSED[words]
+@pytest.mark.parametrize("sentence", REJECTED_ROWS)
+def test_rows_that_a_table_of_errors_cannot_take_are_refused(sentence, tmp_path):
+    columns, overwrite = REJECTED_ROWS[sentence]
     options = {"path": str(tmp_path / "results"), "errorsTo": str(tmp_path / "errors")}
-    with pytest.raises(KeyedwmError, match=words):
+    with pytest.raises(KeyedwmError, match=sentence):
         stream_writer(options, rows_of(**columns), overwrite=overwrite)
 
 
 @pytest.mark.parametrize(
-    ("columns", "words"),
+    ("columns", "sentence"),
     [
         ({}, "the rows have no column rejected"),
         ({"rejected": NO_TOPIC}, "in column rejected have no topic: keep"),
@@ -264,8 +268,8 @@ def test_rows_that_a_table_of_errors_cannot_take_are_refused(words, tmp_path):
         ({"rejected": NUMBER}, "value of the messages in column rejected has type bigint"),
     ],
 )
-def test_messages_that_no_record_can_be_made_of_are_refused(columns, words):
-    with pytest.raises(KeyedwmError, match=words):
+def test_messages_that_no_record_can_be_made_of_are_refused(columns, sentence):
+    with pytest.raises(KeyedwmError, match=sentence):
         stream_writer(TO_KAFKA, rows_of(**columns), overwrite=False)
 
 

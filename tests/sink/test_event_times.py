@@ -42,10 +42,10 @@ def test_each_row_gets_its_own_time_behind_the_headers_it_has():
     ]
 
 
-@pytest.mark.parametrize("cut", range(4))
-def test_several_axes_are_told_apart_however_the_rows_are_cut(cut):
+@pytest.mark.parametrize("border", range(4))
+def test_several_axes_are_told_apart_however_the_rows_are_cut(border):
     rows = pa.table({"event_time_a": times(1, 2, 3), "event_time_b": times(4, None, 6)})
-    cut_rows = pa.concat_tables([rows.slice(0, cut), rows.slice(cut)])
+    cut_rows = pa.concat_tables([rows.slice(0, border), rows.slice(border)])
     assert headers_of(with_event_times(cut_rows, ["event_time_a", "event_time_b"])) == [
         [(f"{HEADER}_a", b"1"), (f"{HEADER}_b", b"4")],
         [(f"{HEADER}_a", b"2"), (f"{HEADER}_b", None)],
@@ -62,9 +62,9 @@ def test_a_column_of_the_name_and_another_type_is_the_users_own():
 
 @pytest.fixture
 def sink(kafka, topic_of, tmp_path):
-    made = Sink(kafka.bootstrap, topic_of(2), tmp_path / "ledger", f"q-{uuid.uuid4().hex}")
-    made.inline, made.mode = True, SnapshotMode.BARRIER
-    return made
+    kafka_sink = Sink(kafka.bootstrap, topic_of(2), tmp_path / "ledger", f"q-{uuid.uuid4().hex}")
+    kafka_sink.inline, kafka_sink.mode = True, SnapshotMode.BARRIER
+    return kafka_sink
 
 
 def write(
@@ -83,9 +83,9 @@ def write(
         "event_time": times(*[ms for _, ms in placed]),
     })  # fmt: skip
     plan = replace(sink.how.plan, columns=("value", "partition"), event_times=("event_time",) if headers else ())
-    moved = channel_row(ControlKind.WATERMARK, ("in", 0), batch, "s", key=0, watermark_ms=watermark_ms)
+    watermark_row = channel_row(ControlKind.WATERMARK, ("in", 0), batch, "s", key=0, watermark_ms=watermark_ms)
     barrier = channel_row(ControlKind.BARRIER, ("in", 0), batch, "s", snapshot=batch, channels=1)
-    sink.publish_and_settle(batch, replace(stage(plan, who, [table]), control=(moved, barrier)))
+    sink.publish_and_settle(batch, replace(stage(plan, who, [table]), control=(watermark_row, barrier)))
 
 
 def test_the_next_job_sees_the_first_ones_event_times_and_no_row_late(sink, open_stream):
@@ -94,11 +94,11 @@ def test_the_next_job_sees_the_first_ones_event_times_and_no_row_late(sink, open
     stream = open_stream(sink.topic, propagate="true")
     batches = list(stream.drain())
     rows = [event for batch in batches for event in events(batch)]
-    shown = {event["value"].decode(): event["event_time"] for event in rows}
-    assert shown == {"None": None, **{str(ms): at(ms) for ms in (1_000, 1_500, 1_200, 2_000, 950)}}
+    times_by_value = {event["value"].decode(): event["event_time"] for event in rows}
+    assert times_by_value == {"None": None, **{str(ms): at(ms) for ms in (1_000, 1_500, 1_200, 2_000, 950)}}
     assert all(event["timestamp"] > at(10**12) for event in rows)  # the record's own is the time of writing
-    told = [row["watermark"] for batch in batches for row in controls(batch) if row["kind"] == "watermark"]
-    assert max(told) == at(1_900)
+    watermarks = [row["watermark"] for batch in batches for row in controls(batch) if row["kind"] == "watermark"]
+    assert max(watermarks) == at(1_900)
     facts = stream.reader.reportLatestOffset()
     assert (facts["late_events"], facts["bad_event_times"]) == ({}, {sink.topic: {"1": 1}})
 
@@ -107,12 +107,12 @@ def test_event_time_says_otherwise_and_a_record_without_the_header_has_its_times
     write(sink, 0, {0: [1_000]}, 900)
     produce(sink.bootstrap, sink.topic, [Record(0, 77_000, b"foreign")])
     write(sink, 1, {0: [2_000]}, 1_900)
-    seen = {}
-    for name, given in (("header", {}), ("timestamp", {"eventTime": "timestamp"})):
-        batches = open_stream(sink.topic, propagate="true", **given).drain()
-        seen[name] = {e["value"].decode(): e["event_time"] for batch in batches for e in events(batch)}
-    assert seen["header"] == {"1000": at(1_000), "foreign": at(77_000), "2000": at(2_000)}
-    assert seen["timestamp"]["1000"] > at(10**12)
+    times_by_name = {}
+    for name, options in (("header", {}), ("timestamp", {"eventTime": "timestamp"})):
+        batches = open_stream(sink.topic, propagate="true", **options).drain()
+        times_by_name[name] = {e["value"].decode(): e["event_time"] for batch in batches for e in events(batch)}
+    assert times_by_name["header"] == {"1000": at(1_000), "foreign": at(77_000), "2000": at(2_000)}
+    assert times_by_name["timestamp"]["1000"] > at(10**12)
 
 
 def test_a_reader_without_propagate_can_take_them_too(sink, open_stream):
@@ -129,12 +129,12 @@ def test_rows_of_earlier_writers_and_damaged_headers_stand_among_the_others_and_
 ):
     monkeypatch.setattr(unreadable, "_unwritten", set())
     streams = [open_stream(sink.topic, propagate="true"), open_stream(sink.topic, propagate="true")]
-    seen = [[], []]
+    rows_by_stream = [[], []]
 
     def drain() -> None:
         """Both read all there is; the second begins anew at every step."""
         streams[1].restart()
-        for stream, rows in zip(streams, seen, strict=True):
+        for stream, rows in zip(streams, rows_by_stream, strict=True):
             rows += [(e["value"], e["event_time"], e["watermark"]) for batch in stream.drain() for e in events(batch)]
 
     write(sink, 0, {0: [100], 1: [200]}, 50, headers=False)  # by an earlier version
@@ -146,21 +146,21 @@ def test_rows_of_earlier_writers_and_damaged_headers_stand_among_the_others_and_
     write(sink, 2, {0: [2_000], 1: [1_100]}, 1_000, headers=False)  # the earlier version once more
     write(sink, 3, {0: [3_000], 1: [2_500]}, 2_400)
     drain()
-    assert sorted(map(str, seen[0])) == sorted(map(str, seen[1]))
-    shown = [(value.decode(), time) for value, time, _ in seen[0]]
-    assert [time for value, time in shown if value == "damaged"] == [None] * len(DAMAGED)
+    assert sorted(map(str, rows_by_stream[0])) == sorted(map(str, rows_by_stream[1]))
+    times_of_values = [(value.decode(), time) for value, time, _ in rows_by_stream[0]]
+    assert [time for value, time in times_of_values if value == "damaged"] == [None] * len(DAMAGED)
     for ms in (1_000, 1_200, 3_000, 2_500):
-        assert [time for value, time in shown if value == str(ms)] == [at(ms)]
+        assert [time for value, time in times_of_values if value == str(ms)] == [at(ms)]
     for ms in (100, 200, 2_000, 1_100):  # the record's own, which is the time of writing
-        assert [time > at(10**12) for value, time in shown if value == str(ms)] == [True]
-    assert len(shown) == 8 + len(DAMAGED)
+        assert [time > at(10**12) for value, time in times_of_values if value == str(ms)] == [True]
+    assert len(times_of_values) == 8 + len(DAMAGED)
     for stream in streams:
         facts = stream.reader.reportLatestOffset()
         assert (facts["late_events"], facts["bad_event_times"]) == ({}, {sink.topic: {"0": len(DAMAGED)}})
         assert stream.watermark_ms() == 2_400
-    (told,) = [record.getMessage() for record in caplog.records if "without the header" in record.getMessage()]
-    assert f": records without the header {HEADER} were read, 1 so far; their event time is their timestamp" in told
-    assert "keep the column event_time in the frame" in told
+    (warning,) = [record.getMessage() for record in caplog.records if "without the header" in record.getMessage()]
+    assert f": records without the header {HEADER} were read, 1 so far; their event time is their timestamp" in warning
+    assert "keep the column event_time in the frame" in warning
 
 
 def test_a_third_job_sees_what_the_second_one_did_whoever_wrote_the_record(sink, open_stream, topic_of, tmp_path):
@@ -173,11 +173,11 @@ def test_a_third_job_sees_what_the_second_one_did_whoever_wrote_the_record(sink,
     for number, batch in enumerate(batches):
         second.publish_and_settle(number, second.staged(number, batch, event_times=("event_time",)))
     third = open_stream(second.topic, propagate="true")
-    seen, then = (
+    seen_times, then = (
         sorted((e["value"], str(e["event_time"])) for batch in read for e in events(batch))
         for read in (batches, third.drain())
     )
-    assert seen == then
-    assert len(seen) == 6
+    assert seen_times == then
+    assert len(seen_times) == 6
     assert third.watermark_ms() == 1_900
     assert third.reader.reportLatestOffset()["late_events"] == {}

@@ -28,7 +28,7 @@ from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.limits import Limits
 from pyspark_wm_sink.tables.publish import publish
 from pyspark_wm_sink.tables.stage import stage
-from tests.sink.iceberg_sink import NAME, catalog_of, files, how, rows, staged, table_of
+from tests.sink.iceberg_sink import NAME, catalog_of, files, how, rows, stage_rows, table_of
 
 
 def test_a_required_column_stays_required_when_others_are_added(tmp_path):
@@ -39,11 +39,11 @@ def test_a_required_column_stays_required_when_others_are_added(tmp_path):
         ("n", True), ("m", False), ("x", False),
     ]  # fmt: skip
     with pytest.raises(InputError, match=r"column n is null in a row, and the table declares it NOT NULL"):
-        staged(to, pa.table({"n": pa.array([None], pa.int64()), "x": ["a"]}))
+        stage_rows(to, pa.table({"n": pa.array([None], pa.int64()), "x": ["a"]}))
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "written"),
+    ("kind", "value", "expected_value"),
     [
         (DoubleType(), pa.array([3], pa.int32()), 3.0),
         (DecimalType(38, 10), pa.array([3], pa.int64()), Decimal(3)),
@@ -57,14 +57,14 @@ def test_a_required_column_stays_required_when_others_are_added(tmp_path):
     ],
     ids=str,
 )
-def test_a_column_that_is_wider_in_the_table_stays_so_when_others_are_added(kind, value, written, tmp_path):
+def test_a_column_that_is_wider_in_the_table_stays_so_when_others_are_added(kind, value, expected_value, tmp_path):
     catalog_of(tmp_path).create_table(NAME, Schema(NestedField(1, "n", kind), NestedField(2, "m", StringType())))
-    given = pa.table({"n": value, "x": ["a"]})
-    to = how(tmp_path, schema=given.schema, mergeSchema="true")
-    publish(to, [staged(to, given)], batch=0)
+    source_rows = pa.table({"n": value, "x": ["a"]})
+    to = how(tmp_path, schema=source_rows.schema, mergeSchema="true")
+    publish(to, [stage_rows(to, source_rows)], batch=0)
     (row,) = rows(tmp_path)
     assert (row["m"], row["x"]) == (None, "a")
-    assert written is None or row["n"] == written
+    assert expected_value is None or row["n"] == expected_value
 
 
 @pytest.mark.parametrize("term", ["at", "day(at)", "hour(at)"])
@@ -72,7 +72,7 @@ def test_a_time_that_is_the_value_of_no_partition_is_refused_while_rows_are_stag
     late = pa.table({"at": pa.array([5, 10**18], pa.timestamp("us", "UTC"))})
     to = how(tmp_path, schema=late.schema, partitionBy=term)
     with pytest.raises(InputError, match=r"column at, .* holds 1000000000000000000 in a row, and PyIceberg"):
-        staged(to, late)
+        stage_rows(to, late)
     assert files(tmp_path) == 0
 
 
@@ -80,7 +80,7 @@ def test_zero_and_minus_zero_are_partitions_of_their_own_so_that_engines_read_th
     """Engines take the values of an identity partition from the manifest, not from the file."""
     values = pa.table({"f": pa.array([0.0, -0.0, 0.0, float("nan"), None])})
     to = how(tmp_path, schema=values.schema, partitionBy="f")
-    publish(to, [staged(to, values)], batch=0)
+    publish(to, [stage_rows(to, values)], batch=0)
     partitions = {
         str(task.file.partition[0]): task.file.record_count for task in table_of(tmp_path).scan().plan_files()
     }
@@ -91,10 +91,10 @@ def test_zero_and_minus_zero_are_partitions_of_their_own_so_that_engines_read_th
 def test_a_value_too_long_for_parquets_bounds_is_found_beside_row_groups_that_have_some(long, tmp_path):
     """The footer has no bounds of a row group with a value above 4 KiB."""
     short = "m" if isinstance(long, str) else b"m"
-    given = pa.table({"v": [short, long, None]})
-    to = how(tmp_path, schema=given.schema)
+    source_rows = pa.table({"v": [short, long, None]})
+    to = how(tmp_path, schema=source_rows.schema)
     grouped = replace(to.stage, limits=Limits(table_group_bytes=1))  # a row group for each batch of rows
-    batches = [given.slice(at, 1).to_batches()[0] for at in range(3)]
+    batches = [source_rows.slice(at, 1).to_batches()[0] for at in range(3)]
     message = stage(grouped, Task(query="q", run="r", batch=0, partition=0, attempt=0), batches)
     publish(to, [message], batch=0)
     for value in (short, long):
@@ -104,7 +104,7 @@ def test_a_value_too_long_for_parquets_bounds_is_found_beside_row_groups_that_ha
 
 @pytest.mark.parametrize("text", ["\ud7ff" * 17, "a" * 15 + "\ud7ff" + "b"])
 def test_a_text_whose_upper_bound_would_be_half_of_a_pair_is_written_without_one(text, tmp_path):
-    given = pa.table({"v": [text, "a"]})
-    to = how(tmp_path, schema=given.schema)
-    publish(to, [staged(to, given)], batch=0)
+    source_rows = pa.table({"v": [text, "a"]})
+    to = how(tmp_path, schema=source_rows.schema)
+    publish(to, [stage_rows(to, source_rows)], batch=0)
     assert table_of(tmp_path).scan(row_filter=EqualTo("v", text)).to_arrow().column("v").to_pylist() == [text]

@@ -14,7 +14,7 @@ from requests import Session, Timeout
 from keyedwm.core.errors import OptionError, UnavailableError
 from pyspark_wm_sink.iceberg.catalog import open_table
 from pyspark_wm_sink.iceberg.rest_catalog import limit
-from tests.sink.iceberg_sink import NAME, catalog_of, how, staged
+from tests.sink.iceberg_sink import NAME, catalog_of, how, stage_rows
 from tests.support.hostile import silent_listener
 from tests.support.iceberg_rest import RestCatalog, rest_catalog
 
@@ -52,17 +52,17 @@ def marked(properties: dict, mark: str) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "of_tables", "said"),
+    ("overrides", "of_tables", "sentence"),
     [
         (OF_SERVER, {}, "the server of the catalog default has the property auth, which names Python code to run"),
         ({}, OF_TABLE, "has the property py-io-impl, which names Python code to run"),
         (OF_TABLE, {}, "the server of the catalog default has the property py-io-impl, which names Python code"),
     ],
 )
-def test_a_server_runs_no_code_in_the_driver(server, overrides, of_tables, said, tmp_path):
+def test_a_server_runs_no_code_in_the_driver(server, overrides, of_tables, sentence, tmp_path):
     mark = tmp_path / "mark"
     server.overrides, server.of_tables = (marked(one, str(mark)) for one in (overrides, of_tables))
-    with pytest.raises(OptionError, match=said):
+    with pytest.raises(OptionError, match=sentence):
         open_table(NAME, "default", by_rest(server))
     assert not mark.exists()
 
@@ -73,24 +73,24 @@ def test_the_owner_of_a_table_runs_no_code_where_it_is_written(tmp_path):
     content = json.loads(metadata.read_text())
     metadata.write_text(json.dumps({**content, "properties": {LOCATION: "shutil.rmtree"}}))
     with pytest.raises(OptionError, match=f"has the property {LOCATION}, which names Python code to run: remove the"):
-        staged(how(tmp_path), [1])
+        stage_rows(how(tmp_path), [1])
     assert (tmp_path / "db" / "t").exists()
 
 
 def test_code_that_an_option_names_is_the_users(tmp_path):
     layout = "pyiceberg.table.locations.SimpleLocationProvider"
     catalog_of(tmp_path).create_table(NAME, pa.schema([("n", pa.int64())]), properties={LOCATION: layout})
-    staged(how(tmp_path, **{f"catalog.{LOCATION}": layout}), [1])
+    stage_rows(how(tmp_path, **{f"catalog.{LOCATION}": layout}), [1])
 
 
 def test_a_server_does_not_choose_who_gets_the_credential(server, tmp_path):
     with rest_catalog(catalog_of(tmp_path), TOKEN) as thief:
         server.overrides = {"oauth2-server-uri": f"{thief.uri}/oauth/tokens"}
-        with pytest.raises(OptionError, match="names another oauth2-server-uri than option") as refused:
+        with pytest.raises(OptionError, match="names another oauth2-server-uri than option") as error:
             open_table(NAME, "default", with_credential(server))
     assert server.logins
     assert thief.logins == []
-    assert SECRET not in str(refused.value)
+    assert SECRET not in str(error.value)
 
 
 def test_a_redirect_to_another_host_gets_no_login(server, tmp_path):

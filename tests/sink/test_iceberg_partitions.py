@@ -48,7 +48,7 @@ from pyspark_wm_sink.iceberg.stage import IcebergStagePlan
 from pyspark_wm_sink.iceberg.table import _data_file
 from pyspark_wm_sink.tables.publish import publish
 from pyspark_wm_sink.tables.stage import stage
-from tests.sink.iceberg_sink import files, how, numbers, staged, table_of
+from tests.sink.iceberg_sink import files, how, numbers, stage_rows, table_of
 
 DAY_US = 86_400_000_000
 BASE_TIMES = (0, DAY_US, 365 * DAY_US, 3_600_000_000)
@@ -59,7 +59,7 @@ TIMES = [-(2**63) + 1, ENDS_OF_TIME[0] - 1, *TIMES, ENDS_OF_TIME[1] + 1, 2**63 -
 DAYS = [-(2**31), -719_163, -719_162, -366, -365, -59, -1, 0, 1, 58, 365, 2_932_896, 2_932_897, 2**31 - 1]
 TEXTS = ["", "a", "a\0b", "abc", "z" * 40, "é" * 5, "\ud7ff" * 3, "\uffff" * 17, "😀" * 4, "\U0010ffff" * 20, "你" * 28]
 SPANS = (YearTransform(), MonthTransform(), DayTransform())
-CUT = tuple(TruncateTransform(width) for width in (1, 10, 2**31 - 1))
+TRUNCATIONS = tuple(TruncateTransform(width) for width in (1, 10, 2**31 - 1))
 OTHER = (IdentityTransform(), BucketTransform(16))
 
 
@@ -77,13 +77,13 @@ KINDS: dict[IcebergType, tuple[list, tuple]] = {
     TimestampType(): (TIMES, (*SPANS, HourTransform(), *OTHER)),
     TimestamptzType(): (TIMES, (*SPANS, HourTransform(), *OTHER)),
     DateType(): (DAYS, (*SPANS, *OTHER)),
-    IntegerType(): (whole(32), (*CUT, *OTHER)),
-    LongType(): (whole(64), (*CUT, *OTHER)),
-    DecimalType(3, 0): (decimals(3, 0), (*CUT, *OTHER)),
-    DecimalType(9, 2): (decimals(9, 2), (*CUT, *OTHER)),
-    DecimalType(38, 10): (decimals(38, 10), (*CUT, *OTHER)),
-    StringType(): (TEXTS, (*CUT[:2], *OTHER)),
-    BinaryType(): ([text.encode("utf-8") for text in TEXTS] + [b"\xff" * 20], (*CUT[:2], *OTHER)),
+    IntegerType(): (whole(32), (*TRUNCATIONS, *OTHER)),
+    LongType(): (whole(64), (*TRUNCATIONS, *OTHER)),
+    DecimalType(3, 0): (decimals(3, 0), (*TRUNCATIONS, *OTHER)),
+    DecimalType(9, 2): (decimals(9, 2), (*TRUNCATIONS, *OTHER)),
+    DecimalType(38, 10): (decimals(38, 10), (*TRUNCATIONS, *OTHER)),
+    StringType(): (TEXTS, (*TRUNCATIONS[:2], *OTHER)),
+    BinaryType(): ([text.encode("utf-8") for text in TEXTS] + [b"\xff" * 20], (*TRUNCATIONS[:2], *OTHER)),
     UUIDType(): ([uuid.UUID(int=0), uuid.UUID(int=2**127), uuid.UUID(int=2**128 - 1)], OTHER),
 }
 CASES = [(kind, transform) for kind, (_, transforms) in KINDS.items() for transform in transforms]
@@ -108,16 +108,16 @@ def column_of(kind: IcebergType, values: list) -> pa.Table:
 def scalar(kind: IcebergType, transform, value):
     """The partition by PyIceberg's function of one value; None where it has none that the type can hold."""
     try:
-        found = transform.transform(kind)(value)
-        transform.to_human_string(kind, found)
+        partition_value = transform.transform(kind)(value)
+        transform.to_human_string(kind, partition_value)
     except OverflowError:
         return None
     of = transform.result_type(kind)
     if isinstance(of, DecimalType):
-        return found if len(found.as_tuple().digits) <= of.precision else None
+        return partition_value if len(partition_value.as_tuple().digits) <= of.precision else None
     if isinstance(of, IntegerType | LongType):
-        return found if of.min <= found <= of.max else None
-    return found.bytes if isinstance(found, uuid.UUID) else found
+        return partition_value if of.min <= partition_value <= of.max else None
+    return partition_value.bytes if isinstance(partition_value, uuid.UUID) else partition_value
 
 
 @pytest.mark.parametrize(("kind", "transform"), CASES, ids=lambda one: str(one).replace(" ", ""))
@@ -125,25 +125,25 @@ def test_a_row_lies_in_the_partition_that_a_reader_computes_or_is_refused(kind, 
     schema, spec = schema_of(kind), PartitionSpec(PartitionField(1, 1000, transform, "part"))
 
     def parts_of(values: list) -> dict[tuple, int]:
-        found = partitions_of(column_of(kind, values), spec, schema, has_offsets=False)
-        return {part: rows.num_rows for part, rows in found}
+        partitions = partitions_of(column_of(kind, values), spec, schema, has_offsets=False)
+        return {part: rows.num_rows for part, rows in partitions}
 
-    written = {}
+    part_of_value = {}
     for value in KINDS[kind][0]:
         expected = scalar(kind, transform, value)
         # PyIceberg's scalar ends with Python's years; the years and months beyond keep the order.
         if expected is None and not isinstance(transform, YearTransform | MonthTransform):
-            named = f"column v, which partitions the table by {term(transform)}, holds {value!r} in a row, and"
-            with pytest.raises(InputError, match=re.escape(named)):
+            sentence = f"column v, which partitions the table by {term(transform)}, holds {value!r} in a row, and"
+            with pytest.raises(InputError, match=re.escape(sentence)):
                 parts_of([value])
         else:
             (part,) = parts_of([value])
             assert expected is None or part == (expected,)
             assert all(len(word) < 256 for word in directory_of(part, spec, schema).split("/"))
-            written[value] = part
-    assert parts_of(list(written)) == Counter(written.values())
+            part_of_value[value] = part
+    assert parts_of(list(part_of_value)) == Counter(part_of_value.values())
     if isinstance(transform, YearTransform | MonthTransform):
-        assert list(written.values()) == sorted(written.values())
+        assert list(part_of_value.values()) == sorted(part_of_value.values())
 
 
 def term(transform) -> str:
@@ -165,25 +165,27 @@ def test_no_filter_passes_over_a_row_by_its_partition_or_the_bounds_of_its_file(
     schema = schema_of(kind)
     filters = (EqualTo, LessThan, LessThanOrEqual, GreaterThanOrEqual)
     spec = PartitionSpec(*(PartitionField(1, 1000 + at, one, f"p{at}") for at, one in enumerate(transforms)))
-    written = [value for value in values if all(scalar(kind, one, value) is not None for one in transforms)][::-2]
+    written_values = [value for value in values if all(scalar(kind, one, value) is not None for one in transforms)][
+        ::-2
+    ]
     project = inclusive_projection(schema, spec)
     parts = Schema(*spec.partition_type(schema).fields)
-    for value in written:
+    for value in written_values:
         task = Task(query="q", run="r", batch=0, partition=0, attempt=0)
         pair = column_of(kind, [value, value])
         (file,) = stage(plan_of(tmp_path, schema, spec), task, pair.to_batches()).files
-        data: DataFile = _data_file(file, 0)
-        for literal, compare in product([*written[:: max(1, len(written) // 9)], value], filters):
+        data_file: DataFile = _data_file(file, 0)
+        for literal, compare in product([*written_values[:: max(1, len(written_values) // 9)], value], filters):
             matches = {
                 EqualTo: value == literal, LessThan: value < literal, LessThanOrEqual: value <= literal,
                 GreaterThanOrEqual: value >= literal,
             }[compare]  # fmt: skip
             if not matches:
                 continue
-            wanted = compare("v", literal)
-            of_partition = expression_evaluator(parts, project(wanted), case_sensitive=True)
-            assert of_partition(Record(*file.partition)), (value, wanted)
-            assert _InclusiveMetricsEvaluator(schema, wanted).eval(data), (value, wanted)
+            condition = compare("v", literal)
+            of_partition = expression_evaluator(parts, project(condition), case_sensitive=True)
+            assert of_partition(Record(*file.partition)), (value, condition)
+            assert _InclusiveMetricsEvaluator(schema, condition).eval(data_file), (value, condition)
 
 
 def test_no_transform_has_a_width_that_other_readers_cannot_read():
@@ -194,9 +196,9 @@ def test_no_transform_has_a_width_that_other_readers_cannot_read():
 
 
 def test_a_text_whose_directory_would_be_too_long_for_a_file_system_partitions_a_table(tmp_path):
-    given = pa.table({"n": pa.array([1, 2, 3]), "s": ["你" * 28, "你" * 29, "/" * 300]})
-    to = how(tmp_path, schema=given.schema, partitionBy="s")
-    publish(to, [staged(to, given)], batch=0)
+    source_rows = pa.table({"n": pa.array([1, 2, 3]), "s": ["你" * 28, "你" * 29, "/" * 300]})
+    to = how(tmp_path, schema=source_rows.schema, partitionBy="s")
+    publish(to, [stage_rows(to, source_rows)], batch=0)
     assert numbers(tmp_path) == [1, 2, 3]
     assert table_of(tmp_path).scan(row_filter=EqualTo("s", "你" * 28)).to_arrow().column("n").to_pylist() == [1]
     names = {place.name for place in (tmp_path / "db" / "t" / "data").glob("s=*")}
@@ -205,22 +207,22 @@ def test_a_text_whose_directory_would_be_too_long_for_a_file_system_partitions_a
 
 def test_a_row_that_has_no_partition_is_named_with_its_place(tmp_path):
     columns = {"n": pa.array([5, -(2**31)], pa.int32()), "topic": ["t"] * 2, "offset": [7, 8]}
-    given = pa.table({**columns, "partition": pa.array([0, 1], pa.int32())})
-    to = how(tmp_path, schema=given.schema, partitionBy="truncate(10, n)")
+    source_rows = pa.table({**columns, "partition": pa.array([0, 1], pa.int32())})
+    to = how(tmp_path, schema=source_rows.schema, partitionBy="truncate(10, n)")
     message = (
         r"column n, which partitions the table by truncate\(10, n\), holds -2147483648 in a row \(t-1, offset 8\), and "
         r"its partition is beyond the numbers that int can hold: leave such rows out, .* \[fix the input\]"
     )
     with pytest.raises(InputError, match=message):
-        staged(to, given)
+        stage_rows(to, source_rows)
     assert files(tmp_path) == 0
 
 
 def test_a_commit_that_pyiceberg_cannot_write_is_refused_not_told_as_one_that_passes(tmp_path):
     """Should values come so far: here one that no manifest can hold."""
-    given = pa.table({"n": pa.array([5], pa.int32())})
-    to = how(tmp_path, schema=given.schema, partitionBy="truncate(10, n)")
-    message = staged(to, given)
+    source_rows = pa.table({"n": pa.array([5], pa.int32())})
+    to = how(tmp_path, schema=source_rows.schema, partitionBy="truncate(10, n)")
+    message = stage_rows(to, source_rows)
     (file,) = message.files
     with pytest.raises(InputError, match=r"batch 0 could not be published, because .* does not take it: .*\[fix the"):
         publish(to, [replace(message, files=(replace(file, partition=(2**40,)),))], batch=0)

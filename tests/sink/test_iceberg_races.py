@@ -14,26 +14,26 @@ from pyiceberg.types import StringType
 
 from keyedwm.core.errors import UnavailableError
 from pyspark_wm_sink.tables.publish import publish
-from tests.sink.iceberg_sink import COLUMNS, NAME, catalog_of, foreign_append, how, numbers, staged, table_of
+from tests.sink.iceberg_sink import COLUMNS, NAME, catalog_of, foreign_append, how, numbers, stage_rows, table_of
 
 
 def before(monkeypatch, kind: type, method: str, event: Callable[[], object]) -> list[bool]:
     """Let an event happen just before the first call of a method; returns a list that is then no longer empty."""
-    real, met = getattr(kind, method), []
+    real, calls = getattr(kind, method), []
 
-    def after_event(self, *given, **named):
-        if not met:
-            met.append(True)
+    def after_event(self, *args, **kwargs):
+        if not calls:
+            calls.append(True)
             event()
-        return real(self, *given, **named)
+        return real(self, *args, **kwargs)
 
     monkeypatch.setattr(kind, method, after_event)
-    return met
+    return calls
 
 
 def other_query(place: Path) -> None:
     audit = how(place, branch="audit")
-    publish(audit, [staged(audit, [7], query="of-audit")], batch=0)
+    publish(audit, [stage_rows(audit, [7], query="of-audit")], batch=0)
 
 
 def rolled_back(place: Path) -> None:
@@ -51,22 +51,22 @@ def other_branch(place: Path) -> None:
 @pytest.mark.parametrize("event", [other_query, rolled_back, other_branch])
 def test_a_commit_to_another_branch_is_no_failure_of_this_one(event, tmp_path, monkeypatch):
     to = how(tmp_path)
-    publish(to, [staged(to, [1])], batch=0)
+    publish(to, [stage_rows(to, [1])], batch=0)
     how(tmp_path, branch="audit")
-    message = staged(to, [2], 1)
-    met = before(monkeypatch, Table, "_do_commit", lambda: event(tmp_path))
+    message = stage_rows(to, [2], 1)
+    calls = before(monkeypatch, Table, "_do_commit", lambda: event(tmp_path))
     publish(to, [message], batch=1)
     publish(to, [message], batch=1)
-    assert met
+    assert calls
     assert numbers(tmp_path) == [1, 2]
 
 
 @pytest.mark.parametrize("step", ["create_table_transaction", "commit_table"])
 def test_a_table_that_another_query_creates_meanwhile_is_taken(step, tmp_path, monkeypatch):
-    met = before(monkeypatch, SqlCatalog, step, lambda: catalog_of(tmp_path).create_table(NAME, COLUMNS))
+    calls = before(monkeypatch, SqlCatalog, step, lambda: catalog_of(tmp_path).create_table(NAME, COLUMNS))
     to = how(tmp_path)
-    publish(to, [staged(to, [1])], batch=0)
-    assert met
+    publish(to, [stage_rows(to, [1])], batch=0)
+    assert calls
     assert numbers(tmp_path) == [1]
 
 
@@ -81,28 +81,28 @@ def new_column(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "options", "said"),
+    ("event", "options", "sentence"),
     [
         (new_branch, {"branch": "audit"}, r"branch audit of the Iceberg table db\.t could not be created: .*"),
         (new_column, {"mergeSchema": "true"}, r"columns could not be added to the Iceberg table db\.t: .*"),
     ],
 )
 def test_of_two_queries_that_make_one_branch_or_add_columns_at_once_one_starts_again(
-    event, options, said, tmp_path, monkeypatch
+    event, options, sentence, tmp_path, monkeypatch
 ):
     to = how(tmp_path)
-    publish(to, [staged(to, [1])], batch=0)
+    publish(to, [stage_rows(to, [1])], batch=0)
     wider = pa.schema([("n", pa.int64()), ("s", pa.string())]) if event is new_column else COLUMNS
-    met = before(monkeypatch, SqlCatalog, "commit_table", lambda: event(tmp_path))
-    with pytest.raises(UnavailableError, match=said + r"(changed|concurrently|expected).*"):
+    calls = before(monkeypatch, SqlCatalog, "commit_table", lambda: event(tmp_path))
+    with pytest.raises(UnavailableError, match=sentence + r"(changed|concurrently|expected).*"):
         how(tmp_path, schema=wider, **options)
-    assert met
+    assert calls
     how(tmp_path, schema=wider, **options)
 
 
 def test_the_lock_of_a_killed_writer_is_named_and_the_batch_can_come_again(tmp_path, monkeypatch):
     to = how(tmp_path)
-    message = staged(to, [1])
+    message = stage_rows(to, [1])
 
     def locked(*_):
         raise CommitFailedException("Failed to acquire lock for ('db', 't'), state: 2")

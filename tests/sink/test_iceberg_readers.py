@@ -10,7 +10,7 @@ from pyiceberg.types import StringType
 
 from pyspark_wm_sink.tables.publish import publish
 from tests.sink.delta_readers import duckdb_with
-from tests.sink.iceberg_sink import how, staged, table_of
+from tests.sink.iceberg_sink import how, stage_rows, table_of
 from tests.sink.test_iceberg_tables import ROWS
 
 LATER = "SELECT id FROM t WHERE \"at\" >= TIMESTAMPTZ '2024-01-02 00:00:00+00'"
@@ -53,14 +53,14 @@ def metadata(request, tmp_path_factory) -> str:
     """Three batches: the second of a table that others have given a column, the last after the first has expired."""
     place = tmp_path_factory.mktemp("lake")
     to = how(place, schema=ROWS.schema, **({"partitionBy": request.param} if request.param else {}))
-    publish(to, [staged(to, ROWS.slice(0, 1))], batch=0)
+    publish(to, [stage_rows(to, ROWS.slice(0, 1))], batch=0)
     first = table_of(place).current_snapshot().snapshot_id
     with table_of(place).update_schema() as update:
         update.add_column("new", StringType())
         update.rename_column("text", "words")
-    publish(to, [staged(to, ROWS.slice(1, 1), 1)], batch=1)
+    publish(to, [stage_rows(to, ROWS.slice(1, 1), 1)], batch=1)
     table_of(place).maintenance.expire_snapshots().by_ids([first]).commit()
-    publish(to, [staged(to, ROWS.slice(2), 2)], batch=2)
+    publish(to, [stage_rows(to, ROWS.slice(2), 2)], batch=2)
     return table_of(place).metadata_location
 
 
@@ -70,8 +70,8 @@ def test_a_reader_sees_the_rows_as_they_were(reader, metadata):
     read, packages = READERS[reader]
     for package in packages:
         pytest.importorskip(package, reason="make install, or pip install 'keyedwm[test]', brings the readers")
-    found, later = read(metadata)
-    rows = sorted(found.to_pylist(), key=lambda row: row["id"])
+    first_rows, later = read(metadata)
+    rows = sorted(first_rows.to_pylist(), key=lambda row: row["id"])
     assert rows == [
         {"new": None} | {("words" if name == "text" else name): value for name, value in row.items()}
         for row in ROWS.to_pylist()

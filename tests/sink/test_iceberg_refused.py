@@ -16,7 +16,7 @@ from keyedwm.core.errors import FormatError, InputError, KeyedwmError, OptionErr
 from pyspark_wm_sink.iceberg.catalog import open_table, without_secrets
 from pyspark_wm_sink.options.sink_options import SinkOptions
 from pyspark_wm_sink.tables.publish import publish
-from tests.sink.iceberg_sink import NAME, catalog_of, files, how, numbers, options, staged
+from tests.sink.iceberg_sink import NAME, catalog_of, files, how, numbers, options, stage_rows
 
 SQL = {"table": NAME, "catalog.type": "sql", "catalog.uri": "sqlite:///x.db"}
 REST = {"table": NAME, "catalog.type": "rest", "catalog.uri": "http://localhost:8181"}
@@ -24,7 +24,7 @@ NOT_OPENED = "the sql catalog default could not be opened: "
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "sentence"),
     [
         ({"table": NAME}, "option catalog.type is missing: the kind of catalog that holds the table db.t is expected"),
         ({"catalog.type": "sql"}, "option table is missing: the name of an Iceberg table with its namespace is"),
@@ -42,13 +42,13 @@ NOT_OPENED = "the sql catalog default could not be opened: "
         ({**SQL, "catalog.uri": "env:NOT_THERE"}, "option catalog.uri: there is no environment variable 'NOT"),
     ],
 )  # fmt: skip
-def test_a_wrong_option_is_named_with_the_right_one(given, said):
-    with pytest.raises(OptionError, match=re.escape(said)):
-        SinkOptions.parse(given)
+def test_a_wrong_option_is_named_with_the_right_one(options, sentence):
+    with pytest.raises(OptionError, match=re.escape(sentence)):
+        SinkOptions.parse(options)
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "sentence"),
     [
         ({"createTable": "false"}, "option table: there is no table db.t in the catalog default: correct the name,"),
         ({"table": "elsewhere.t"}, "option table: there is no namespace elsewhere in the catalog default: correct the"),
@@ -62,19 +62,19 @@ def test_a_wrong_option_is_named_with_the_right_one(given, said):
         ({"catalog.uri": "sqlite://data/c.db"}, f"{NOT_OPENED}option catalog.uri is no address of a database: "),
     ],
 )  # fmt: skip
-def test_a_table_that_is_not_there_or_cannot_be_made_is_refused(more, said, tmp_path):
-    with pytest.raises(OptionError) as refused:
+def test_a_table_that_is_not_there_or_cannot_be_made_is_refused(more, sentence, tmp_path):
+    with pytest.raises(OptionError) as error:
         how(tmp_path, **more)
-    assert str(refused.value).startswith(said)
-    assert "Background on this error" not in str(refused.value)
+    assert str(error.value).startswith(sentence)
+    assert "Background on this error" not in str(error.value)
 
 
 def test_the_address_of_a_catalog_may_stand_in_a_variable_or_a_file(tmp_path, monkeypatch):
     address = "postgresql+psycopg2://me:geheim@host/lake"
     monkeypatch.setenv("LAKE", address)
     (tmp_path / "lake").write_text(f"{address}\n")
-    for given in ("env:LAKE", f"file:{tmp_path}/lake"):
-        assert SinkOptions.parse({**SQL, "catalog.uri": given}).target.catalog["uri"] == address
+    for reference in ("env:LAKE", f"file:{tmp_path}/lake"):
+        assert SinkOptions.parse({**SQL, "catalog.uri": reference}).target.catalog["uri"] == address
 
 
 def test_a_catalog_that_is_not_there_is_not_made_by_looking_for_a_table_in_it(tmp_path):
@@ -88,17 +88,17 @@ def test_a_catalog_that_is_made_again_at_its_path_is_the_new_one(tmp_path):
     catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": str(tmp_path)}
     how(tmp_path)
     assert open_table(NAME, "default", catalog) is not None
-    for left in tmp_path.glob("catalog.db*"):
-        left.unlink()
+    for catalog_file in tmp_path.glob("catalog.db*"):
+        catalog_file.unlink()
     catalog_of(tmp_path)
     assert open_table(NAME, "default", catalog) is None
     to = how(tmp_path)
-    publish(to, [staged(to, [1])], batch=0)
+    publish(to, [stage_rows(to, [1])], batch=0)
     assert numbers(tmp_path) == [1]
 
 
 @pytest.mark.parametrize(
-    ("names", "kind", "said"),
+    ("names", "kind", "sentence"),
     [
         ("n", IntegerType(), "n: long in the rows, integer in the table"),
         ("m", IntegerType(), "m: integer in the table, missing in the rows; n: long in the rows"),
@@ -107,10 +107,10 @@ def test_a_catalog_that_is_made_again_at_its_path_is_the_new_one(tmp_path):
         ("n", TimestampType(), "n: long in the rows, timestamp_ntz in the table"),
     ],
 )
-def test_a_schema_that_does_not_fit_is_refused_with_the_column_and_both_types(names, kind, said, tmp_path):
+def test_a_schema_that_does_not_fit_is_refused_with_the_column_and_both_types(names, kind, sentence, tmp_path):
     columns = [NestedField(number, name, kind) for number, name in enumerate(names, 1)]
     catalog_of(tmp_path).create_table(NAME, Schema(*columns))
-    with pytest.raises(KeyedwmError, match=rf"the Iceberg table db\.t has another schema than the rows \({said}"):
+    with pytest.raises(KeyedwmError, match=rf"the Iceberg table db\.t has another schema than the rows \({sentence}"):
         how(tmp_path)
     assert files(tmp_path) == 0
 
@@ -133,32 +133,32 @@ def test_required_fields_inside_columns_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "sentence"),
     [('{"version":2}', "has format version 2, this keyedwm reads version 1"), ("{", "is damaged: ")],
 )
-def test_a_property_of_a_newer_version_or_that_is_damaged_is_refused(value, said, tmp_path):
+def test_a_property_of_a_newer_version_or_that_is_damaged_is_refused(value, sentence, tmp_path):
     to = how(tmp_path)
-    message = staged(to, [1])
+    message = stage_rows(to, [1])
     with catalog_of(tmp_path).load_table(NAME).transaction() as transaction:
         transaction.set_properties({"keyedwm.main.q": value})
-    with pytest.raises(FormatError, match=rf"a table property keyedwm\.\* of the table {said}"):
+    with pytest.raises(FormatError, match=rf"a table property keyedwm\.\* of the table {sentence}"):
         publish(to, [message], batch=0)
     assert files(tmp_path) == 0
 
 
 @pytest.mark.parametrize(
-    ("properties", "said"),
+    ("properties", "sentence"),
     [
         ({"write.parquet.compression-codec": "lzo"}, "write.parquet.compression-codec=lzo, one of zstd,"),
         ({"write.metadata.metrics.column.n": "some"}, "Unsupported metrics mode: some"),
         ({"commit.manifest-merge.enabled": "maybe"}, "Could not parse table property commit.manifest-merge.enabled"),
     ],
 )  # fmt: skip
-def test_a_wrong_property_of_the_table_is_refused_before_rows_are_staged(properties, said, tmp_path):
+def test_a_wrong_property_of_the_table_is_refused_before_rows_are_staged(properties, sentence, tmp_path):
     how(tmp_path)
     with catalog_of(tmp_path).load_table(NAME).transaction() as transaction:
         transaction.set_properties(properties)
-    with pytest.raises(InputError, match=rf"the Iceberg table db\.t has a wrong property \({said}.*: correct it"):
+    with pytest.raises(InputError, match=rf"the Iceberg table db\.t has a wrong property \({sentence}.*: correct it"):
         how(tmp_path)
 
 
@@ -173,20 +173,20 @@ def test_a_tag_is_no_branch(tmp_path):
 def test_a_login_of_the_catalog_shows_nowhere(tmp_path):
     secret = "geheim-42"  # noqa: S105 - of this test
     uri = f"postgresql+psycopg2://me:{secret}@127.0.0.1:1/x"
-    for given in (
+    for settings in (
         {"catalog.uri": uri},
         {"catalog.type": "rest", "catalog.uri": "http://127.0.0.1:1", "catalog.token": secret},
         {"catalog.type": "rest", "catalog.uri": f"http://127.0.0.1:1/?token={secret}"},
         {"catalog.type": "rest", "catalog.uri": f"http://me:{secret}/more@127.0.0.1:1"},
         {"catalog.type": "rest", "catalog.uri": "http://127.0.0.1:1", "catalog.header.Authorization": f"{secret}\n"},
     ):
-        with pytest.raises(KeyedwmError) as refused:
-            how(tmp_path, **given)
-        assert secret not in f"{refused.value!r} {refused.value.__cause__!r}"
+        with pytest.raises(KeyedwmError) as error:
+            how(tmp_path, **settings)
+        assert secret not in f"{error.value!r} {error.value.__cause__!r}"
     of_store = {"account-key": secret, "connection-string": f"AccountName=a;AccountKey={secret};EndpointSuffix=x"}
     for name, value in of_store.items():
-        given = {"catalog.type": "rest", "catalog.uri": "http://127.0.0.1:1", f"catalog.adls.{name}": value}
-        target = SinkOptions.parse({"table": NAME, **given}).target
+        settings = {"catalog.type": "rest", "catalog.uri": "http://127.0.0.1:1", f"catalog.adls.{name}": value}
+        target = SinkOptions.parse({"table": NAME, **settings}).target
         assert secret not in without_secrets(f"no such account: {secret}", target.catalog)
     to = how(tmp_path, **{"catalog.s3.secret-access-key": secret})
     assert secret not in repr(to)
@@ -196,8 +196,10 @@ def test_a_login_of_the_catalog_shows_nowhere(tmp_path):
 @pytest.mark.parametrize("secret", ["geheim-42", "geheim/4 2+"])
 def test_the_secret_of_a_credential_that_a_token_server_repeats_shows_nowhere(secret):
     for properties in ({"credential": f"me:{secret}"}, {"header.authorization": f"Bearer {secret}"}):
-        for said in (secret, quote(secret), quote_plus(secret)):
-            repeated = without_secrets(f"no such client: client_id=me&client_secret={said}&scope=catalog", properties)
+        for secret_text in (secret, quote(secret), quote_plus(secret)):
+            repeated = without_secrets(
+                f"no such client: client_id=me&client_secret={secret_text}&scope=catalog", properties
+            )
             assert repeated == "no such client: client_id=me&client_secret=***&scope=catalog"
 
 
@@ -214,8 +216,9 @@ def test_a_missing_pyiceberg_is_named_with_the_extra():
         "from pyspark_wm_sink.writer import stream_writer\n"
         f"stream_writer({SQL!r}, StructType().add('n', 'long'), False)"
     )
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300)
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300)
     assert (
-        "OptionError: option table: an Iceberg table is written with PyIceberg, which is not installed" in told.stderr
+        "OptionError: option table: an Iceberg table is written with PyIceberg, which is not installed"
+        in process.stderr
     )
-    assert "pip install 'keyedwm[iceberg]'" in told.stderr
+    assert "pip install 'keyedwm[iceberg]'" in process.stderr

@@ -13,7 +13,7 @@ from keyedwm.core.errors import InputError, UnavailableError
 from pyspark_wm_sink.iceberg import table as iceberg
 from pyspark_wm_sink.iceberg.publish import IcebergPublication
 from pyspark_wm_sink.tables.publish import publish
-from tests.sink.iceberg_sink import how, staged
+from tests.sink.iceberg_sink import how, stage_rows
 from tests.support.iceberg_server import iceberg_server
 
 pytestmark = pytest.mark.starts
@@ -52,43 +52,43 @@ def place(uri, tmp_path) -> Place:
 def test_each_batch_is_published_once_and_known_after_its_snapshot_has_expired(place):
     to = place.how(partitionBy="bucket(2, n)")
     for batch in range(3):
-        message = staged(to, [batch, batch + 10], batch)
+        message = stage_rows(to, [batch, batch + 10], batch)
         publish(to, [message], batch=batch)
         publish(to, [message], batch=batch)
-        publish(to, [staged(to, [batch, batch + 10], batch)], batch=batch)
+        publish(to, [stage_rows(to, [batch, batch + 10], batch)], batch=batch)
     table = place.catalog.load_table(place.name)
     older = [one.snapshot_id for one in table.snapshots() if one.snapshot_id != table.current_snapshot().snapshot_id]
     table.maintenance.expire_snapshots().by_ids(older).commit()
-    publish(to, [staged(to, [2, 12], 2)], batch=2)
+    publish(to, [stage_rows(to, [2, 12], 2)], batch=2)
     assert place.numbers() == [0, 1, 2, 10, 11, 12]
 
 
 def test_a_twin_whose_commit_came_first_is_found_and_nothing_is_doubled(place, monkeypatch):
     to = place.how()
-    publish(to, [staged(to, [1])], batch=0)
-    real, met = iceberg.append, []
+    publish(to, [stage_rows(to, [1])], batch=0)
+    real, calls = iceberg.append, []
 
     def after_a_twin(*args, **options):
-        if not met:
-            met.append(True)
-            publish(to, [staged(to, [2], 1)], batch=1)
+        if not calls:
+            calls.append(True)
+            publish(to, [stage_rows(to, [2], 1)], batch=1)
             place.catalog.load_table(place.name).append(pa.table({"n": pa.array([50], pa.int64())}))
         real(*args, **options)
 
     monkeypatch.setattr(iceberg, "append", after_a_twin)
-    publish(to, [staged(to, [2], 1)], batch=1)
+    publish(to, [stage_rows(to, [2], 1)], batch=1)
     assert place.numbers() == [1, 2, 50]
 
 
 def test_columns_and_branches_are_made_and_a_table_that_is_created_again_is_refused(place):
     to = place.how()
-    publish(to, [staged(to, [1])], batch=0)
+    publish(to, [stage_rows(to, [1])], batch=0)
     wider = place.how(schema=pa.schema([("n", pa.int64()), ("s", pa.string())]), mergeSchema="true", branch="audit")
-    publish(wider, [staged(wider, pa.table({"n": [2], "s": ["b"]}), query="of-audit")], batch=0)
+    publish(wider, [stage_rows(wider, pa.table({"n": [2], "s": ["b"]}), query="of-audit")], batch=0)
     table = place.catalog.load_table(place.name)
     assert table.scan().use_ref("audit").to_arrow().num_rows == 2
     assert place.numbers() == [1]
-    message = staged(to, [3], 1)
+    message = stage_rows(to, [3], 1)
     place.catalog.drop_table(place.name)
     place.catalog.create_table(place.name, pa.schema([("n", pa.int64())]))
     with pytest.raises(InputError, match="was dropped and created again while the query ran: restore it"):

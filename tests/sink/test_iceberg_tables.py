@@ -36,7 +36,7 @@ from tests.sink.iceberg_sink import (
     numbers,
     options,
     rows,
-    staged,
+    stage_rows,
     table_of,
 )
 
@@ -64,7 +64,7 @@ def two(n: int, s: str) -> pa.Table:
 
 def test_every_type_comes_back_as_it_was(tmp_path):
     to = how(tmp_path, schema=ROWS.schema)
-    publish(to, [staged(to, ROWS)], batch=0)
+    publish(to, [stage_rows(to, ROWS)], batch=0)
     assert rows(tmp_path) == ROWS.to_pylist()
 
 
@@ -78,14 +78,14 @@ def test_every_type_comes_back_as_it_was(tmp_path):
 )  # fmt: skip
 def test_rows_lie_in_the_partitions_of_the_transforms_and_are_found_by_them(terms, partitions, tmp_path):
     to = how(tmp_path, schema=ROWS.schema, partitionBy=terms)
-    publish(to, [staged(to, ROWS)], batch=0)
+    publish(to, [stage_rows(to, ROWS)], batch=0)
     assert files(tmp_path) == partitions
     table = table_of(tmp_path)
     for row in ROWS.to_pylist():
         assert table.scan(row_filter=f"id = {row['id']}").to_arrow().to_pylist() == [row]
-    found = table.scan(row_filter="at >= '2024-01-02T00:00:00+00:00'").to_arrow()
-    assert found.column("id").to_pylist() == [2]
-    publish(how(tmp_path, schema=ROWS.schema), [staged(to, ROWS, 1)], batch=1)  # as the table is
+    matching_rows = table.scan(row_filter="at >= '2024-01-02T00:00:00+00:00'").to_arrow()
+    assert matching_rows.column("id").to_pylist() == [2]
+    publish(how(tmp_path, schema=ROWS.schema), [stage_rows(to, ROWS, 1)], batch=1)  # as the table is
     with pytest.raises(InputError, match=r"is partitioned by .*, option partitionBy says bucket\(3, id\): leave"):
         how(tmp_path, schema=ROWS.schema, partitionBy="bucket(3,id)")
 
@@ -96,18 +96,18 @@ def test_a_required_column_takes_rows_and_names_the_first_null_and_texts_become_
         NestedField(3, "i", IntegerType()),
     )  # fmt: skip
     catalog_of(tmp_path).create_table(NAME, Schema(*columns))
-    given = pa.schema([("n", pa.int64()), ("u", pa.string()), ("i", pa.int16())])
-    to, one = how(tmp_path, schema=given), uuid.uuid4()
+    schema = pa.schema([("n", pa.int64()), ("u", pa.string()), ("i", pa.int16())])
+    to, one = how(tmp_path, schema=schema), uuid.uuid4()
 
     def of(n: int | None, text: str | None) -> pa.Table:
-        return pa.table([[n], [text], [3]], schema=given)
+        return pa.table([[n], [text], [3]], schema=schema)
 
-    publish(to, [staged(to, of(1, str(one))), staged(to, of(2, None))], batch=0)
+    publish(to, [stage_rows(to, of(1, str(one))), stage_rows(to, of(2, None))], batch=0)
     assert rows(tmp_path) == [{"n": 1, "u": one, "i": 3}, {"n": 2, "u": None, "i": 3}]
     with pytest.raises(InputError, match=r"column n is null in a row, and the table declares it NOT NULL"):
-        staged(to, of(None, str(one)), 1)
+        stage_rows(to, of(None, str(one)), 1)
     with pytest.raises(InputError, match=r"column u has a value that .*uuid.* cannot hold \('no' is no UUID\)"):
-        staged(to, of(1, "no"), 1)
+        stage_rows(to, of(1, "no"), 1)
     assert files(tmp_path) == 2
 
 
@@ -115,15 +115,21 @@ def test_control_rows_inline_come_back_with_the_events(tmp_path):
     schema = row_schema(("",), headers=False, control=True)
     columns = from_arrow_schema(schema.remove_metadata())
     catalog_of(tmp_path)
-    chosen = SinkOptions.parse(options(tmp_path, createTable="true", controlRows="inline"))
+    sink_options = SinkOptions.parse(options(tmp_path, createTable="true", controlRows="inline"))
     to = with_errors(
-        iceberg_publication, chosen, chosen.target, SnapshotMode.BARRIER, columns, overwrite=False, stream=True
+        iceberg_publication,
+        sink_options,
+        sink_options.target,
+        SnapshotMode.BARRIER,
+        columns,
+        overwrite=False,
+        stream=True,
     )
     event = {"value": b"v", "topic": "t", "partition": 0, "offset": 4}
     end = {"kind": "barrier", "channel": "t-0", "snapshot": 0, "channels": 1}
-    given = pa.Table.from_pylist([event, {"topic": "t", "partition": 0, "offset": 5, "control": end}], schema)
+    event_rows = pa.Table.from_pylist([event, {"topic": "t", "partition": 0, "offset": 5, "control": end}], schema)
     task = Task(query="q", run="r", batch=0, partition=0, attempt=0)
-    publish(to, [stage(to.stage, task, given.to_batches())], batch=0)
+    publish(to, [stage(to.stage, task, event_rows.to_batches())], batch=0)
     control = [row["control"] for row in rows(tmp_path)]
     assert [None if one is None else (one["kind"], one["snapshot"]) for one in control] == [None, ("barrier", 0)]
     assert table_of(tmp_path).properties.keys() == {"keyedwm.main.q", "write.metadata.delete-after-commit.enabled"}
@@ -132,7 +138,7 @@ def test_control_rows_inline_come_back_with_the_events(tmp_path):
 def test_not_a_number_hides_behind_no_bound(tmp_path):
     values = pa.table({"f": [1.0, float("nan")]})
     to = how(tmp_path, schema=values.schema)
-    message = staged(to, values)
+    message = stage_rows(to, values)
     assert message.files[0].metrics["upper_bounds"] == {}
     (file,) = (tmp_path / "db").rglob("*.parquet")
     assert not pq.read_metadata(file).row_group(0).column(0).is_stats_set
@@ -141,116 +147,116 @@ def test_not_a_number_hides_behind_no_bound(tmp_path):
 def test_a_time_that_python_cannot_hold_is_written(tmp_path):
     late = pa.table({"at": pa.array([10**18, -(10**17)], pa.timestamp("us", "UTC"))})
     to = how(tmp_path, schema=late.schema)
-    publish(to, [staged(to, late)], batch=0)
+    publish(to, [stage_rows(to, late)], batch=0)
     assert table_of(tmp_path).scan().to_arrow().column("at").cast(pa.int64()).to_pylist() == [10**18, -(10**17)]
 
 
 def test_columns_that_others_add_rename_and_move_while_a_query_runs_are_found_by_field_id(tmp_path):
     to = how(tmp_path, schema=TWO)
-    publish(to, [staged(to, two(1, "a"))], batch=0)
+    publish(to, [stage_rows(to, two(1, "a"))], batch=0)
     with table_of(tmp_path).update_schema() as update:
         update.add_column("new", StringType())
         update.rename_column("s", "text")
         update.move_first("s")
-    publish(to, [staged(to, two(2, "b"), 1)], batch=1)
+    publish(to, [stage_rows(to, two(2, "b"), 1)], batch=1)
     assert sorted(rows(tmp_path), key=lambda row: row["n"]) == [
         {"text": "a", "n": 1, "new": None}, {"text": "b", "n": 2, "new": None},
     ]  # fmt: skip
     with table_of(tmp_path).update_schema() as update:
         update.delete_column("text")
     with pytest.raises(UnavailableError, match=r"the column s of the Iceberg table db\.t changed after the rows"):
-        publish(to, [staged(to, two(3, "c"), 2)], batch=2)
+        publish(to, [stage_rows(to, two(3, "c"), 2)], batch=2)
     assert len(rows(tmp_path)) == 2
 
 
 def test_a_table_that_gets_other_partitions_while_a_query_runs_is_refused_until_it_starts_again(tmp_path):
     to = how(tmp_path)
-    publish(to, [staged(to, [1])], batch=0)
-    message = staged(to, [2], 1)
+    publish(to, [stage_rows(to, [1])], batch=0)
+    message = stage_rows(to, [2], 1)
     with table_of(tmp_path).update_spec() as update:
         update.add_identity("n")
     with pytest.raises(UnavailableError, match=r"the partitions of the Iceberg table db\.t changed after the rows"):
         publish(to, [message], batch=1)
     again = how(tmp_path)
-    publish(again, [staged(again, [2, 3], 1)], batch=1)
+    publish(again, [stage_rows(again, [2, 3], 1)], batch=1)
     assert numbers(tmp_path) == [1, 2, 3]
 
 
 def test_merge_schema_adds_columns_and_lets_rows_lack_some(tmp_path):
     to = how(tmp_path)
-    publish(to, [staged(to, [1])], batch=0)
+    publish(to, [stage_rows(to, [1])], batch=0)
     with pytest.raises(InputError, match=r"s: string in the rows, missing in the table\); .* mergeSchema=true adds"):
         how(tmp_path, schema=TWO)
     wider = how(tmp_path, schema=TWO, mergeSchema="true")
-    publish(wider, [staged(wider, two(2, "b"), 1)], batch=1)
+    publish(wider, [stage_rows(wider, two(2, "b"), 1)], batch=1)
     narrow = how(tmp_path, mergeSchema="true")
-    publish(narrow, [staged(narrow, [3], 2)], batch=2)
+    publish(narrow, [stage_rows(narrow, [3], 2)], batch=2)
     assert sorted((row["n"], row["s"]) for row in rows(tmp_path)) == [(1, None), (2, "b"), (3, None)]
 
 
 def test_a_branch_begins_at_main_and_leaves_main_alone(tmp_path):
     to = how(tmp_path)
-    publish(to, [staged(to, [1])], batch=0)
+    publish(to, [stage_rows(to, [1])], batch=0)
     audit = how(tmp_path, branch="audit")
-    publish(audit, [staged(audit, [2], query="of-audit")], batch=0)
-    publish(audit, [staged(audit, [2], query="of-audit")], batch=0)
+    publish(audit, [stage_rows(audit, [2], query="of-audit")], batch=0)
+    publish(audit, [stage_rows(audit, [2], query="of-audit")], batch=0)
     assert numbers(tmp_path) == [1]
     table = table_of(tmp_path)
     assert sorted(table.scan().use_ref("audit").to_arrow().column("n").to_pylist()) == [1, 2]
     table.manage_snapshots().set_current_snapshot(ref_name="audit").commit()  # audited: main takes its rows over
     assert numbers(tmp_path) == [1, 2]
     first = how(tmp_path / "new", branch="audit")
-    publish(first, [staged(first, [5])], batch=0)
+    publish(first, [stage_rows(first, [5])], batch=0)
     assert numbers(tmp_path / "new") == []
 
 
 def test_a_batch_is_known_after_its_snapshot_has_expired(tmp_path):
     to = how(tmp_path)
     for batch in range(3):
-        publish(to, [staged(to, [batch], batch)], batch=batch)
+        publish(to, [stage_rows(to, [batch], batch)], batch=batch)
     foreign_append(tmp_path, 50)
     table = table_of(tmp_path)
     older = [one.snapshot_id for one in table.snapshots() if one.snapshot_id != table.current_snapshot().snapshot_id]
     table.maintenance.expire_snapshots().by_ids(older).commit()
-    publish(to, [staged(to, [2], 2)], batch=2)
-    publish(to, [staged(to, [3], 3)], batch=3)
+    publish(to, [stage_rows(to, [2], 2)], batch=2)
+    publish(to, [stage_rows(to, [3], 3)], batch=3)
     assert numbers(tmp_path) == [0, 1, 2, 3, 50]
 
 
 def test_a_rollback_behind_the_newest_batch_is_refused_until_it_is_undone_or_accepted(tmp_path):
     to = how(tmp_path)
     for batch in range(2):
-        publish(to, [staged(to, [batch], batch)], batch=batch)
+        publish(to, [stage_rows(to, [batch], batch)], batch=batch)
     first, newest = (one.snapshot_id for one in table_of(tmp_path).snapshots())
     table_of(tmp_path).manage_snapshots().rollback_to_snapshot(first).commit()
     for _ in range(2):  # also once somebody else has written behind it
         with pytest.raises(InputError, match=r"was rolled back to an older snapshot .* now comes batch 2: set the"):
-            publish(to, [staged(to, [2], 2)], batch=2)
+            publish(to, [stage_rows(to, [2], 2)], batch=2)
         foreign_append(tmp_path, 50)
     table_of(tmp_path).manage_snapshots().set_current_snapshot(snapshot_id=newest).commit()
-    publish(to, [staged(to, [2], 2)], batch=2)
+    publish(to, [stage_rows(to, [2], 2)], batch=2)
     assert numbers(tmp_path) == [0, 1, 2]
     table_of(tmp_path).manage_snapshots().rollback_to_snapshot(first).commit()
-    publish(replace(to, guarantee=Guarantee.AT_LEAST_ONCE), [staged(to, [3], 3)], batch=3)
-    publish(to, [staged(to, [4], 4)], batch=4)
+    publish(replace(to, guarantee=Guarantee.AT_LEAST_ONCE), [stage_rows(to, [3], 3)], batch=3)
+    publish(to, [stage_rows(to, [4], 4)], batch=4)
     assert numbers(tmp_path) == [0, 3, 4]
 
 
 def test_a_table_that_is_dropped_or_created_again_is_refused(tmp_path):
     to = how(tmp_path)
-    publish(to, [staged(to, [0])], batch=0)
-    message = staged(to, [1], 1)
+    publish(to, [stage_rows(to, [0])], batch=0)
+    message = stage_rows(to, [1], 1)
     catalog_of(tmp_path).drop_table(NAME)
     with pytest.raises(InputError, match=r"there is no Iceberg table at db\.t, but batch 1 of query q follows batches"):
         publish(to, [message], batch=1)
     catalog_of(tmp_path).create_table(NAME, pa.schema([("n", pa.int64())]))
     with pytest.raises(InputError, match=r"was dropped and created again while the query ran: restore it"):
-        publish(to, [staged(to, [1], 1)], batch=1)
+        publish(to, [stage_rows(to, [1], 1)], batch=1)
     again = how(tmp_path)
     with pytest.raises(InputError, match=r"has no batch of query q, and now comes batch 1: it was dropped and created"):
-        publish(again, [staged(again, [1], 1)], batch=1)
-    publish(replace(again, guarantee=Guarantee.AT_LEAST_ONCE), [staged(again, [1], 1)], batch=1)
-    publish(again, [staged(again, [2], 2)], batch=2)
+        publish(again, [stage_rows(again, [1], 1)], batch=1)
+    publish(replace(again, guarantee=Guarantee.AT_LEAST_ONCE), [stage_rows(again, [1], 1)], batch=1)
+    publish(again, [stage_rows(again, [2], 2)], batch=2)
     assert numbers(tmp_path) == [1, 2]
 
 
@@ -260,30 +266,30 @@ def test_tables_of_version_1_and_those_that_merge_manifests_take_rows(properties
     catalog_of(tmp_path).create_table(NAME, columns, properties=properties)
     to = how(tmp_path)
     for batch in range(3):
-        publish(to, [staged(to, [batch], batch)], batch=batch)
-        publish(to, [staged(to, [batch], batch)], batch=batch)
+        publish(to, [stage_rows(to, [batch], batch)], batch=batch)
+        publish(to, [stage_rows(to, [batch], batch)], batch=batch)
     assert numbers(tmp_path) == [0, 1, 2]
 
 
 def test_a_commit_copies_no_metadata_which_grows_with_every_snapshot(tmp_path):
     to = how(tmp_path)
-    publish(to, [staged(to, [0])], batch=0)
+    publish(to, [stage_rows(to, [0])], batch=0)
     with patch.object(pyiceberg.table, "update_table_metadata", wraps=update_table_metadata) as copied:
-        publish(to, [staged(to, [1], 1)], batch=1)
+        publish(to, [stage_rows(to, [1], 1)], batch=1)
     assert not copied.called
     assert numbers(tmp_path) == [0, 1]
 
 
 def test_complete_mode_replaces_the_rows_with_one_snapshot_a_batch(tmp_path):
     to = how(tmp_path, overwrite=True)
-    publish(to, [staged(to, [1])], batch=0)
+    publish(to, [stage_rows(to, [1])], batch=0)
     foreign_append(tmp_path, 50)
-    publish(to, [staged(to, [2, 3], 1)], batch=1)
-    publish(to, [staged(to, [2, 3], 1)], batch=1)
+    publish(to, [stage_rows(to, [2, 3], 1)], batch=1)
+    publish(to, [stage_rows(to, [2, 3], 1)], batch=1)
     assert (numbers(tmp_path), len(table_of(tmp_path).snapshots())) == ([2, 3], 3)
 
 
 def test_a_neighbour_that_compacts_and_expires_at_the_same_time_costs_no_row(tmp_path):
-    played = play(tmp_path, 25)
-    assert (played.lost, played.doubled, played.failed) == ([], [], [])
-    assert played.turns
+    run = play(tmp_path, 25)
+    assert (run.lost_numbers, run.doubled, run.failed) == ([], [], [])
+    assert run.turns

@@ -21,7 +21,7 @@ from tests.tools import Record, at, controls, events, produce, wait_until
 PARTITIONS = 3
 
 
-def moved(channel: int, offset: int, ms: int) -> ControlRow:
+def watermark_row(channel: int, offset: int, ms: int) -> ControlRow:
     return channel_row(ControlKind.WATERMARK, ("in", channel), offset, "s", key=0, watermark_ms=ms)
 
 
@@ -35,22 +35,24 @@ def idle(channel: int, offset: int) -> ControlRow:
 
 @pytest.fixture
 def sink(kafka, topic_of, tmp_path):
-    made = Sink(kafka.bootstrap, topic_of(PARTITIONS), tmp_path / "ledger", f"q-{uuid.uuid4().hex}")
-    made.inline, made.mode = True, SnapshotMode.BARRIER
-    return made
+    kafka_sink = Sink(kafka.bootstrap, topic_of(PARTITIONS), tmp_path / "ledger", f"q-{uuid.uuid4().hex}")
+    kafka_sink.inline, kafka_sink.mode = True, SnapshotMode.BARRIER
+    return kafka_sink
 
 
 @pytest.fixture
 def lie(kafka):
     """What lies in each partition of a topic, in order: rows as their value, control rows as their JSON."""
 
-    def read(topic: str, *, settled: bool = True) -> dict[int, list]:
-        found: dict[int, list] = {partition: [] for partition in range(PARTITIONS)}
-        for partition, key, value, headers in records_of(kafka.bootstrap, topic, settled=settled):
-            ours = headers and headers[0]["key"] == HEADER
-            assert not ours or (headers == [{"key": HEADER, "value": VERSION}] and key.startswith(HEADER.encode()))
-            found[partition].append(json.loads(value) if ours else value.decode())
-        return found
+    def read(topic: str, *, only_committed: bool = True) -> dict[int, list]:
+        values_by_partition: dict[int, list] = {partition: [] for partition in range(PARTITIONS)}
+        for partition, key, value, headers in records_of(kafka.bootstrap, topic, only_committed=only_committed):
+            is_control = headers and headers[0]["key"] == HEADER
+            assert not is_control or (
+                headers == [{"key": HEADER, "value": VERSION}] and key.startswith(HEADER.encode())
+            )
+            values_by_partition[partition].append(json.loads(value) if is_control else value.decode())
+        return values_by_partition
 
     return read
 
@@ -59,7 +61,7 @@ def snapshot(sink: Sink, batch: int, *, ms: int, rows: int = 6) -> list:
     """The reports of two tasks that write `rows` rows each over all partitions; each brings one channel's control."""
     reports = []
     for channel in (0, 1):
-        control = (moved(channel, 10 * batch + 9, ms + channel), barrier(channel, 10 * batch + 9, batch))
+        control = (watermark_row(channel, 10 * batch + 9, ms + channel), barrier(channel, 10 * batch + 9, batch))
         values = [f"{batch}:{channel}:{n}" for n in range(rows)]
         reports.append(sink.spread(batch, channel, values, PARTITIONS, control))
     return reports
@@ -73,8 +75,8 @@ def test_control_rows_stand_behind_all_rows_of_their_batch_in_every_partition(si
         for batch in (0, 1):
             own = kinds[: kinds.index(("barrier", batch)) + 1]
             kinds = kinds[len(own) :]
-            told = [("watermark", batch), ("watermark", batch), ("barrier", batch)]
-            assert own[-3:] == told
+            expected_control = [("watermark", batch), ("watermark", batch), ("barrier", batch)]
+            assert own[-3:] == expected_control
             assert len(own) == 3 + 4
             assert all(row.startswith(f"{batch}:") for row in own[:-3])
         assert not kinds
@@ -84,27 +86,29 @@ def test_a_barrier_holds_the_state_of_every_channel(sink, lie):
     sink.publish(
         0,
         sink.written(
-            0, "a", control=(moved(0, 3, 70), moved(0, 5, 90), idle(1, 4), barrier(0, 5, 0), barrier(1, 4, 0))
+            0,
+            "a",
+            control=(watermark_row(0, 3, 70), watermark_row(0, 5, 90), idle(1, 4), barrier(0, 5, 0), barrier(1, 4, 0)),
         ),
     )
-    sink.publish(1, sink.written(1, control=(moved(1, 9, 80), barrier(0, 5, 1), barrier(1, 9, 1))))
+    sink.publish(1, sink.written(1, control=(watermark_row(1, 9, 80), barrier(0, 5, 1), barrier(1, 9, 1))))
     for lies in lie(sink.topic).values():
-        told = [row for row in lies if not isinstance(row, str)]
-        assert [(row["kind"], row.get("channel"), row.get("watermark")) for row in told] == [
+        control_values = [row for row in lies if not isinstance(row, str)]
+        assert [(row["kind"], row.get("channel"), row.get("watermark")) for row in control_values] == [
             ("watermark", "in-0", 90), ("idle", "in-1", None), ("barrier", None, None),
             ("watermark", "in-1", 80), ("barrier", None, None),
         ]  # fmt: skip
-        assert told[2]["channels"] == {
+        assert control_values[2]["channels"] == {
             "in-0": {"offset": 5, "idle": False, "watermarks": {"0": 90}},
             "in-1": {"offset": 4, "idle": True, "watermarks": {}},
         }
-        assert told[4]["channels"] == {
+        assert control_values[4]["channels"] == {
             "in-0": {"offset": 5, "idle": False, "watermarks": {"0": 90}},
             "in-1": {"offset": 9, "idle": False, "watermarks": {"0": 80}},
         }
-        cut = decode_cut(VERSION, json.dumps(told[4]).encode(), "here")
-        assert cut is not None
-        assert cut.promise() == ({0: 80}, False)
+        snapshot_cut = decode_cut(VERSION, json.dumps(control_values[4]).encode(), "here")
+        assert snapshot_cut is not None
+        assert snapshot_cut.promise() == ({0: 80}, False)
 
 
 def test_nobody_sees_a_control_row_before_the_rows_it_speaks_of(sink, lie, monkeypatch):
@@ -121,7 +125,7 @@ def test_nobody_sees_a_control_row_before_the_rows_it_speaks_of(sink, lie, monke
         dying.setattr(module, "end", only_rows)
         with pytest.raises(Died):
             sink.publish(0, *snapshot(sink, 0, ms=1_000))
-    wait_until(lambda: sum(map(len, lie(sink.topic, settled=False).values())) == 12, "the rows")
+    wait_until(lambda: sum(map(len, lie(sink.topic, only_committed=False).values())) == 12, "the rows")
     sink.restart()
     assert [[row["kind"] for row in lies[-3:]] for lies in lie(sink.topic).values()] == [
         ["watermark", "watermark", "barrier"]
@@ -177,15 +181,18 @@ def test_control_rows_are_not_committed_when_a_transaction_of_their_rows_was_los
 
 def test_at_least_once_keeps_the_state_of_silent_channels_over_its_batches(sink, lie):
     sink.guarantee = Guarantee.AT_LEAST_ONCE
-    sink.publish(0, sink.written(0, control=(moved(0, 5, 90), moved(1, 4, 80), barrier(0, 5, 0), barrier(1, 4, 0))))
-    sink.publish(1, sink.written(1, control=(moved(1, 9, 95), barrier(0, 5, 1), barrier(1, 9, 1))))
+    sink.publish(
+        0,
+        sink.written(0, control=(watermark_row(0, 5, 90), watermark_row(1, 4, 80), barrier(0, 5, 0), barrier(1, 4, 0))),
+    )
+    sink.publish(1, sink.written(1, control=(watermark_row(1, 9, 95), barrier(0, 5, 1), barrier(1, 9, 1))))
     for lies in lie(sink.topic).values():
         assert lies[-1]["channels"]["in-0"] == {"offset": 5, "idle": False, "watermarks": {"0": 90}}
 
 
 def test_without_barriers_each_batch_is_a_snapshot(sink, lie):
     sink.mode = SnapshotMode.BATCH
-    sink.publish(0, sink.written(0, "a", control=(moved(0, 0, 10),)))
+    sink.publish(0, sink.written(0, "a", control=(watermark_row(0, 0, 10),)))
     sink.publish(1, sink.written(1, "b"))  # nothing moved, and rows wait for their barrier
     sink.publish(2, sink.written(2))
     barriers = [row for row in lie(sink.topic)[0] if not isinstance(row, str) and row["kind"] == "barrier"]
@@ -194,13 +201,15 @@ def test_without_barriers_each_batch_is_a_snapshot(sink, lie):
 
 
 @pytest.mark.parametrize(
-    ("columns", "options", "said"),
+    ("columns", "options", "sentence"),
     [
         ("value string, topic string", {}, "'inline' needs the option topic"),
         ("value string", {"topic": "TOPIC"}, "'inline' needs the source's control column"),
     ],
 )
-def test_inline_refuses_what_leaves_a_reader_without_control_rows(kafka, topic_of, tmp_path, columns, options, said):
+def test_inline_refuses_what_leaves_a_reader_without_control_rows(
+    kafka, topic_of, tmp_path, columns, options, sentence
+):
     from pyspark.sql.types import StringType, StructType
 
     from pyspark_wm_sink.writer import stream_writer
@@ -208,17 +217,21 @@ def test_inline_refuses_what_leaves_a_reader_without_control_rows(kafka, topic_o
     schema = StructType()
     for column in columns.split(", "):
         schema = schema.add(column.split()[0], StringType())
-    given = {name: topic_of(1) if value == "TOPIC" else value for name, value in options.items()}
-    given |= {"kafka.bootstrap.servers": kafka.bootstrap, "checkpointLocation": str(tmp_path), "controlRows": "inline"}
-    with pytest.raises(OptionError) as refused:
-        stream_writer(given, schema, overwrite=False)
-    assert said in refused.value.message
+    all_options = {name: topic_of(1) if value == "TOPIC" else value for name, value in options.items()}
+    all_options |= {
+        "kafka.bootstrap.servers": kafka.bootstrap,
+        "checkpointLocation": str(tmp_path),
+        "controlRows": "inline",
+    }
+    with pytest.raises(OptionError) as error:
+        stream_writer(all_options, schema, overwrite=False)
+    assert sentence in error.value.message
 
 
 def test_two_channels_of_one_status_do_not_mix(sink):
     from pyspark_wm_sink.batch.seal import last_status
 
-    rows = [idle(0, 5), replace(idle(0, 3), kind=ControlKind.ACTIVE), idle(1, 2), moved(1, 7, 5)]
+    rows = [idle(0, 5), replace(idle(0, 3), kind=ControlKind.ACTIVE), idle(1, 2), watermark_row(1, 7, 5)]
     assert last_status(rows) == {"in-0": ControlKind.IDLE, "in-1": ControlKind.WATERMARK}
 
 
@@ -240,8 +253,8 @@ def test_with_a_secret_a_reader_follows_the_sink_alone(kafka, sink, lie, open_st
     stream = open_stream(sink.topic, propagate="true", controlSecret="a secret of both sides")
     batches = list(stream.drain())
     assert len([event for batch in batches for event in events(batch)]) == 24
-    told = [row["watermark"] for batch in batches for row in controls(batch) if row["kind"] == "watermark"]
-    assert max(told) == at(2_000)
+    watermarks = [row["watermark"] for batch in batches for row in controls(batch) if row["kind"] == "watermark"]
+    assert max(watermarks) == at(2_000)
     assert stream.reader.reportLatestOffset()["control_records"] == {sink.topic: {"0": len(others)}}
     assert "a secret of both sides" not in json.dumps(stream.offset)
 

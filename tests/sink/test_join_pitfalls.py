@@ -10,7 +10,7 @@ from keyedwm.core.watermark import Guarantee
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import LEFT, RIGHT
 from tests.operators.joins import DrivenJoin, Mark, Row, Rows, plan_of
-from tests.sink.test_inline import barrier, moved
+from tests.sink.test_inline import barrier, watermark_row
 from tests.sink.test_pitfalls import BOTH, first_job, second_job
 from tests.tools import EPOCH, events
 
@@ -20,7 +20,7 @@ A_MS, B_MS = 1_000, 3_000
 
 def publish(sink, snapshot: int, row: str, watermark_ms: int) -> None:
     """One snapshot of the first job: a row, then the watermark and the barrier."""
-    control = (moved(0, snapshot + 1, watermark_ms), barrier(0, snapshot + 1, snapshot, 1))
+    control = (watermark_row(0, snapshot + 1, watermark_ms), barrier(0, snapshot + 1, snapshot, 1))
     sink.publish_and_settle(snapshot, sink.placed(snapshot, [(row, 0)], control))
 
 
@@ -38,7 +38,7 @@ def joined(join: DrivenJoin, batches: list) -> int:
     return pairs
 
 
-def played(first_job, second_job, guarantee: Guarantee, watermark_ms: int) -> tuple[int, DrivenJoin]:
+def play_jobs(first_job, second_job, guarantee: Guarantee, watermark_ms: int) -> tuple[int, DrivenJoin]:
     """A, a barrier, B and its watermark; then B's snapshot again. Returns the pairs and the join."""
     sink = first_job(guarantee)
     join = DrivenJoin(plan_of([Bound(0, 0, 0, 10_000)]), restarts=True)
@@ -57,7 +57,7 @@ def played(first_job, second_job, guarantee: Guarantee, watermark_ms: int) -> tu
 def test_a_pair_with_a_barrier_between_its_rows_is_made_twice_under_at_least_once_only(
     first_job, second_job, guarantee
 ):
-    pairs, join = played(first_job, second_job, guarantee, watermark_ms=2_000)
+    pairs, join = play_jobs(first_job, second_job, guarantee, watermark_ms=2_000)
     assert pairs == (2 if guarantee is Guarantee.AT_LEAST_ONCE else 1)
     assert join.late_rows == 0
 
@@ -65,6 +65,6 @@ def test_a_pair_with_a_barrier_between_its_rows_is_made_twice_under_at_least_onc
 @BOTH
 def test_a_row_that_comes_again_after_a_restore_seems_lost_under_at_least_once_only(first_job, second_job, guarantee):
     # A is forgotten by now: who counted the Bs behind the restore misses one pair. It left before, and B is counted.
-    pairs, join = played(first_job, second_job, guarantee, watermark_ms=50_000)
+    pairs, join = play_jobs(first_job, second_job, guarantee, watermark_ms=50_000)
     assert pairs == 1
     assert join.late_rows == int(guarantee is Guarantee.AT_LEAST_ONCE)

@@ -20,12 +20,12 @@ from tests.tools import wait_for_markers, wait_until
 
 
 def test_a_batch_of_which_a_transaction_expired_before_the_decision_is_aborted_and_runs_again(sink, committed):
-    kept = sink.written(0, "a")
-    gone = sink.written_and_expired(0, "b", partition=1)
+    kept_report = sink.written(0, "a")
+    expired_report = sink.written_and_expired(0, "b", partition=1)
     with pytest.raises(UnavailableError) as expired:
-        sink.publish(0, kept, gone)
+        sink.publish(0, kept_report, expired_report)
     assert "batch 0 was not published: 1 of 2 transactions were ended by the broker before" in expired.value.message
-    assert gone.transaction.transactional_id in expired.value.message
+    assert expired_report.transaction.transactional_id in expired.value.message
     assert sink.open() == 0
     assert committed(sink.topic) == []
     sink.restart()
@@ -36,10 +36,10 @@ def test_a_batch_of_which_a_transaction_expired_before_the_decision_is_aborted_a
 
 def test_a_batch_write_of_which_a_transaction_expired_commits_nothing(sink, committed):
     sink.ledger = None
-    kept = sink.written(None, "a")
-    gone = sink.written_and_expired(None, "b", partition=1)
+    kept_report = sink.written(None, "a")
+    expired_report = sink.written_and_expired(None, "b", partition=1)
     with pytest.raises(UnavailableError, match="the batch write was not published: 1 of 2 transactions"):
-        sink.publish(None, kept, gone)
+        sink.publish(None, kept_report, expired_report)
     assert committed(sink.topic) == []
 
 
@@ -49,11 +49,11 @@ def test_a_decision_of_which_a_part_expired_and_nothing_was_committed_is_aborted
     from keyedwm.kafka.requests.transactions import end
 
     dies_at("decide", after=True)
-    kept, gone = sink.written(0, "a"), sink.written(0, "b", partition=1)
+    kept_report, expired_report = sink.written(0, "a"), sink.written(0, "b", partition=1)
     with pytest.raises(Died):
-        sink.publish(0, kept, gone)
+        sink.publish(0, kept_report, expired_report)
     monkeypatch.undo()
-    end(sink.cluster, [gone.transaction], commit=False)  # as the broker does when the time is up
+    end(sink.cluster, [expired_report.transaction], commit=False)  # as the broker does when the time is up
     sink.restart()
     assert sink.open() == 0
     assert committed(sink.topic) == []
@@ -69,18 +69,18 @@ def test_a_decided_transaction_that_was_lost_after_another_was_committed_is_a_lo
     from pyspark_wm_sink.kafka.publish import LostTransactionError
 
     dies_at("decide", after=True)
-    kept, gone = sink.written(0, "a"), sink.written(0, "b", partition=1)
+    kept_report, expired_report = sink.written(0, "a"), sink.written(0, "b", partition=1)
     with pytest.raises(Died):
-        sink.publish(0, kept, gone)
+        sink.publish(0, kept_report, expired_report)
     monkeypatch.undo()
-    end(sink.cluster, [kept.transaction], commit=True)
-    end(sink.cluster, [gone.transaction], commit=False)
+    end(sink.cluster, [kept_report.transaction], commit=True)
+    end(sink.cluster, [expired_report.transaction], commit=False)
     sink.restart()
-    with pytest.raises(LostTransactionError) as lost:
+    with pytest.raises(LostTransactionError) as error:
         sink.write_and_publish(0, "a", "b")
-    assert "1 of 2 transactions were not committed before the broker ended them" in lost.value.message
-    assert gone.transaction.transactional_id in lost.value.message
-    assert "docs/how-to/runbook.md" in str(lost.value)
+    assert "1 of 2 transactions were not committed before the broker ended them" in error.value.message
+    assert expired_report.transaction.transactional_id in error.value.message
+    assert "docs/how-to/runbook.md" in str(error.value)
     with pytest.raises(LostTransactionError):
         sink.write_and_publish(1, "c")
     assert committed(sink.topic) == ["a"]
@@ -143,21 +143,23 @@ def test_a_task_whose_transaction_timed_out_says_so_and_names_no_other_producer(
     import pyspark_wm_sink.kafka.stage as module
     from keyedwm.kafka.requests.transactions import Fate, begin, fate
 
-    begun = []
+    transactions = []
 
-    def kept(*arguments):
-        begun.append(begin(*arguments))
-        return begun[-1]
+    def begin_and_record(*arguments):
+        transactions.append(begin(*arguments))
+        return transactions[-1]
 
     def slow():
         yield pa.record_batch({"value": ["a"]})
-        wait_until(lambda: begun and fate(sink.cluster, begun[0]) is Fate.ABORTED, "the broker's time-out")
+        wait_until(
+            lambda: transactions and fate(sink.cluster, transactions[0]) is Fate.ABORTED, "the broker's time-out"
+        )
         wait_for_markers(
             sink.bootstrap, sink.topic
         )  # until the markers are written, rows still belong to the transaction
         yield pa.record_batch({"value": ["b"]})
 
-    monkeypatch.setattr(module, "begin", kept)
+    monkeypatch.setattr(module, "begin", begin_and_record)
     sink.timeout_ms = 1
     task = Task(query=sink.query, run=sink.run, batch=0, partition=3, attempt=0, number=1)
     with pytest.raises(UnavailableError, match=r"was ended by the broker before all its rows were written: .* is 1 ms"):

@@ -17,7 +17,7 @@ from tests.sink.kafka_sink import Died
 from tests.support.protocol_proxy import Instead, protocol_proxy
 
 
-def dies(*_args, **_named):
+def dies(*_args, **_kwargs):
     raise Died
 
 
@@ -43,20 +43,20 @@ def test_a_copy_of_the_checkpoint_fences_the_query_it_was_copied_from(sink, comm
 
 
 def test_a_ledger_that_lacks_batches_is_refused_and_goes_on_without_its_entries(sink, committed):
-    def cut(batch: int) -> None:
+    def publish_batch(batch: int) -> None:
         barrier = ControlRow(kind=ControlKind.BARRIER, offset=batch, channel="t-0", snapshot=batch, channels=1)
         sink.publish(batch, sink.written(batch, f"{batch}", control=(barrier,)))
 
     sink.mode = SnapshotMode.BARRIER
-    cut(0)
+    publish_batch(0)
     sink.guarantee, ledger, sink.ledger = Guarantee.AT_LEAST_ONCE, sink.ledger, None
-    cut(1)
+    publish_batch(1)
     sink.guarantee, sink.ledger = Guarantee.EXACTLY_ONCE, ledger
     with pytest.raises(InputError, match=r"it must be 1: .* were written at-least-once \(see the runbook"):
-        cut(2)
+        publish_batch(2)
     for entry in ledger.glob("*.published.json"):
         entry.unlink()
-    cut(2)
+    publish_batch(2)
     assert committed(sink.topic) == ["0", "1", "2"]
 
 
@@ -93,10 +93,10 @@ def test_a_lost_ledger_is_refused_and_nothing_is_doubled(sink, committed):
     sink.write_and_publish(1, "b")
     shutil.rmtree(sink.ledger)
     sink.restart()
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as error:
         sink.write_and_publish(1, "b")
-    assert f"the ledger {sink.ledger} is empty, but query {sink.query} has decided batch 1" in refused.value.message
-    assert f"delete the consumer group {sink.query}-ledger" in refused.value.message
+    assert f"the ledger {sink.ledger} is empty, but query {sink.query} has decided batch 1" in error.value.message
+    assert f"delete the consumer group {sink.query}-ledger" in error.value.message
     assert sink.open() == 0
     assert committed(sink.topic) == ["a", "b"]
 

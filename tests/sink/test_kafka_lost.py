@@ -13,7 +13,7 @@ from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import FencedError, InputError
 from keyedwm.core.rows import ControlKind
 from pyspark_wm_sink.kafka.other_queries import check_topic_reads_nothing_again
-from tests.sink.input_log import offered, plan
+from tests.sink.input_log import offered_offsets, plan
 from tests.sink.kafka_sink import Died, Sink
 
 
@@ -58,7 +58,7 @@ def follows(reader, committed):
     """Start a query with a new checkpoint, and a new ledger, where the sentence says: each record comes once."""
 
     def follow(error: Exception, end: int) -> None:
-        begin = offered(error)
+        begin = offered_offsets(error)
         assert begin.keys() == {"in-0"}
         assert reader.sink.open() == 0
         reader.anew(begin["in-0"]).run(end)
@@ -70,13 +70,13 @@ def follows(reader, committed):
 def test_a_lost_checkpoint_is_refused_with_the_offsets_to_begin_at(reader, follows, committed):
     reader.run(3)
     reader.run(5)
-    lost = reader.anew()
+    new_reader = reader.anew()
     with pytest.raises(InputError, match=r"holds what query q-.* wrote of in-0 up to offset 5, .* was the checkpoint "
-                       r"lost\? .* set sharedTopic=true") as refused:  # fmt: skip
-        lost.run(6)
-    assert lost.sink.open() == 0
+                       r"lost\? .* set sharedTopic=true") as error:  # fmt: skip
+        new_reader.run(6)
+    assert new_reader.sink.open() == 0
     assert committed(reader.sink.topic) == ["0", "1", "2", "3", "4"]
-    follows(refused.value, 6)
+    follows(error.value, 6)
     with pytest.raises(InputError, match="wrote of in-0 up to offset 6"):  # by the one that followed
         reader.anew().run(7)
     reader.anew(is_shared=True).run(1)
@@ -113,9 +113,9 @@ def test_an_older_copy_of_the_checkpoint_is_refused_with_the_offsets_to_begin_at
     reader.run(5)
     with pytest.raises(InputError, match=r"ends at batch 0, but query .* has decided batch 1: .* an older copy of the "
                        r"checkpoint, .*; restore the newest copy, or start with a new checkpoint that begins behind the"
-                       r" published batch 1: startingOffsets=.*, with another ledger, or, if") as refused:  # fmt: skip
+                       r" published batch 1: startingOffsets=.*, with another ledger, or, if") as error:  # fmt: skip
         older.restarted().run(7)
-    follows(refused.value, 7)
+    follows(error.value, 7)
 
 
 def test_a_batch_that_another_copy_has_decided_is_refused_with_the_offsets_to_begin_at(reader, follows, tmp_path):
@@ -127,12 +127,12 @@ def test_a_batch_that_another_copy_has_decided_is_refused_with_the_offsets_to_be
             copy.run(4)
     reader.restarted().run(5)
     with pytest.raises(InputError, match=r"has decided that batch with other transactions, .*; continue with the copy, "
-                       r"or start with a new checkpoint that begins behind the published") as refused:  # fmt: skip
+                       r"or start with a new checkpoint that begins behind the published") as error:  # fmt: skip
         copy.sink.publish(2, copy.restarted().sink.written(2, "x"))
-    follows(refused.value, 7)
+    follows(error.value, 7)
 
 
-def _dies(*_args, **_named):
+def _dies(*_args, **_kwargs):
     raise Died
 
 
@@ -141,18 +141,18 @@ def test_entries_that_were_deleted_are_no_loss_of_what_was_published(reader, fol
     for entry in reader.sink.ledger.glob("0*.json"):
         entry.unlink()
     again = replace(reader, at=0, batch=0).restarted()
-    with pytest.raises(InputError, match=r"has no entries any more, .* or start with a new checkpoint") as refused:
+    with pytest.raises(InputError, match=r"has no entries any more, .* or start with a new checkpoint") as error:
         again.run(3)
-    follows(refused.value, 4)
+    follows(error.value, 4)
 
 
 def test_a_ledger_of_a_lost_query_says_where_to_begin(reader, follows):
     reader.run(3)
     new = replace(reader.anew().sink, ledger=reader.sink.ledger)
     with pytest.raises(InputError, match=r"belongs to query q-.*: if the checkpoint of that query was lost, .* with "
-                       r"another ledger; if they are two queries, give each a ledger of its") as refused:  # fmt: skip
+                       r"another ledger; if they are two queries, give each a ledger of its") as error:  # fmt: skip
         Reader(new).run(3)
-    follows(refused.value, 4)
+    follows(error.value, 4)
 
 
 def test_an_older_copy_with_the_newest_ledger_is_refused_with_the_offsets_to_begin_at(reader, follows):
@@ -160,9 +160,9 @@ def test_an_older_copy_with_the_newest_ledger_is_refused_with_the_offsets_to_beg
     older = replace(reader)
     reader.run(5)
     with pytest.raises(FencedError, match=r"with in-0 read up to offset 5, now it comes with offset 6: an older "
-                       r"copy of the checkpoint was restored") as refused:  # fmt: skip
+                       r"copy of the checkpoint was restored") as error:  # fmt: skip
         older.restarted().run(6)
-    follows(refused.value, 7)
+    follows(error.value, 7)
 
 
 def test_no_new_checkpoint_for_this_topic_is_offered_to_a_query_with_state(reader, tmp_path):
@@ -170,14 +170,12 @@ def test_no_new_checkpoint_for_this_topic_is_offered_to_a_query_with_state(reade
     reader.run(3)
     older = reader.copied(tmp_path / "older")
     reader.run(5)
-    with pytest.raises(
-        InputError, match="start with a new checkpoint and another topic, and read the input"
-    ) as refused:
+    with pytest.raises(InputError, match="start with a new checkpoint and another topic, and read the input") as error:
         older.restarted().run(7)
-    with pytest.raises(InputError, match="its checkpoint again, or write to another topic") as lost:
+    with pytest.raises(InputError, match="its checkpoint again, or write to another topic") as second_error:
         reader.anew().run(7)
-    assert not offered(refused.value)
-    assert not offered(lost.value)
+    assert not offered_offsets(error.value)
+    assert not offered_offsets(second_error.value)
 
 
 def test_of_two_runs_on_copies_one_goes_on(reader, committed, tmp_path):

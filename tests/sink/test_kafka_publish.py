@@ -19,7 +19,7 @@ from tests.sink.kafka_sink import Died, Sink
 def test_a_batch_is_invisible_until_it_is_published_and_then_there_once(sink, committed):
     reports = [sink.written(0, "a", "b"), sink.written(0, "c", partition=1), sink.written(0, partition=2)]
     assert reports[2].transaction is None
-    assert committed(sink.topic, settled=False) == []
+    assert committed(sink.topic, only_committed=False) == []
     sink.publish(0, *reports)
     assert committed(sink.topic) == ["a", "b", "c"]
     sink.publish(0, *reports)  # the same commit asked for twice
@@ -33,8 +33,8 @@ def test_small_batches_and_writes_without_keys_reach_every_partition(sink, kafka
     assert [(place, value) for place, _, value, _ in records_of(kafka.bootstrap, sink.topic)] == [(0, b"a"), (1, b"b")]
     topic = topic_of(2)
     for n in range(8):
-        alone = Sink(kafka.bootstrap, topic, None, f"write-{n}")
-        alone.publish(None, alone.written(None, "c"))
+        one_sink = Sink(kafka.bootstrap, topic, None, f"write-{n}")
+        one_sink.publish(None, one_sink.written(None, "c"))
     assert {place for place, *_ in records_of(kafka.bootstrap, topic)} == {0, 1}
 
 
@@ -56,7 +56,7 @@ def test_a_driver_that_dies_before_its_decision_has_published_nothing(sink, comm
         monkeypatch.undo()
     assert sink.open() == 1
     sink.restart()
-    assert committed(sink.topic, settled=False) == ["a"]
+    assert committed(sink.topic, only_committed=False) == ["a"]
     sink.write_and_publish(1, "b")
     assert sink.open() == 0
     assert committed(sink.topic) == ["a", "b"]
@@ -136,7 +136,7 @@ def test_a_ledger_that_cannot_be_written_publishes_nothing_and_can_be_tried_agai
         broken.setattr(os, "fsync", full)
         with pytest.raises(UnavailableError, match="No space left"):
             sink.publish(1, report)
-    assert committed(sink.topic, settled=False) == ["a"]
+    assert committed(sink.topic, only_committed=False) == ["a"]
     sink.publish(1, report)
     assert committed(sink.topic) == ["a", "b"]
 
@@ -152,14 +152,14 @@ def test_what_is_decided_is_never_aborted_even_if_its_end_is_refused(sink, commi
     import pyspark_wm_sink.kafka.publish as module
     from keyedwm.kafka.client.errors import AccessError
 
-    def refused(cluster, transactions, *, commit):
+    def reject_end(cluster, transactions, *, commit):
         if commit:
             raise AccessError("not allowed")
         return real(cluster, transactions, commit=commit)
 
     real = module.end
     with monkeypatch.context() as denied:
-        denied.setattr(module, "end", refused)
+        denied.setattr(module, "end", reject_end)
         with pytest.raises(AccessError):
             sink.write_and_publish(0, "a")
     assert sink.open() == 1

@@ -20,11 +20,11 @@ def to_kafka(spark, kafka, tmp_path):
 
     def run(frame, topic: str | None, checkpoint: str = "checkpoint", **options: str):
         writer = frame.writeStream.format("keyedwm").trigger(availableNow=True)
-        given = {
+        all_options = {
             "kafka.bootstrap.servers": kafka.bootstrap, "checkpointLocation": str(tmp_path / checkpoint),
             **({} if topic is None else {"topic": topic}), **options,
         }  # fmt: skip
-        query = writer.options(**given).start()
+        query = writer.options(**all_options).start()
         try:
             query.awaitTermination()
             return query.recentProgress
@@ -51,7 +51,7 @@ def test_o24_each_batch_is_there_once_and_counted(spark, kafka, topic_of, to_kaf
 
 def test_o25_headers_of_a_batch_write_come_back_as_they_were(spark, kafka, topic_of):
     topic = topic_of(1)
-    given = {
+    headers_by_value = {
         "0": None,
         "1": [],
         "2": [("once", b"1")],
@@ -59,16 +59,16 @@ def test_o25_headers_of_a_batch_write_come_back_as_they_were(spark, kafka, topic
         "4": [("twice", b"2"), ("twice", b"1")],
     }
     frame = spark.createDataFrame(
-        list(given.items()), "value string, headers array<struct<key: string, value: binary>>"
+        list(headers_by_value.items()), "value string, headers array<struct<key: string, value: binary>>"
     ).coalesce(1)
     frame.write.format("keyedwm").mode("append").option("kafka.bootstrap.servers", kafka.bootstrap).option(
         "topic", topic
     ).save()
-    found = {
+    stored_headers = {
         value.decode(): headers and [(pair["key"], pair["value"]) for pair in headers]
         for _, _, value, headers in records_of(kafka.bootstrap, topic)
     }
-    assert found == {**given, "1": None}
+    assert stored_headers == {**headers_by_value, "1": None}
 
 
 def test_rows_go_where_the_topic_and_partition_columns_and_the_keys_say(spark, kafka, topic_of):
@@ -79,8 +79,10 @@ def test_rows_go_where_the_topic_and_partition_columns_and_the_keys_say(spark, k
     frame = spark.createDataFrame(rows, "key string, value string, topic string, partition int")
     frame.write.format("keyedwm").mode("append").option("kafka.bootstrap.servers", kafka.bootstrap).save()
     for topic, count in ((one, 3), (two, 5)):
-        found = {value.decode(): partition for partition, _, value, _ in records_of(kafka.bootstrap, topic)}
-        assert found == {
+        partition_of_value = {
+            value.decode(): partition for partition, _, value, _ in records_of(kafka.bootstrap, topic)
+        }
+        assert partition_of_value == {
             value: (murmur2(key.encode()) & 0x7FFFFFFF) % count if partition is None else partition
             for key, value, name, partition in rows
             if name == topic
@@ -101,9 +103,9 @@ def test_kafka_to_kafka_keeps_every_row_and_the_order_of_each_key(
         .load()
     )
     to_kafka(frame.drop("partition"), target, guarantee=guarantee, **{"kafka.compression.type": "lz4"})
-    found = records_of(kafka.bootstrap, target)
+    stored_records = records_of(kafka.bootstrap, target)
     for key in (b"k0", b"k1"):
-        assert [value for _, k, value, _ in found if k == key] == [r.value for r in records if r.key == key]
+        assert [value for _, k, value, _ in stored_records if k == key] == [r.value for r in records if r.key == key]
     ledger = sorted(path.name for path in (tmp_path / "checkpoint" / "keyedwm").glob("*.json"))
     # Three batches with rows, one at the end, run.json and epoch.json.
     assert len(ledger) == (6 if guarantee == "exactly-once" else 0), ledger
@@ -112,7 +114,7 @@ def test_kafka_to_kafka_keeps_every_row_and_the_order_of_each_key(
 def test_a_batch_that_spark_runs_again_adds_nothing(spark, kafka, topic_of, to_kafka, tmp_path, feed):
     topic = topic_of(2)
     for offset in (0, 1):
-        feed.cut(offset, (2 * offset + 2,), 1_000 * (offset + 1))
+        feed.end_snapshot(offset, (2 * offset + 2,), 1_000 * (offset + 1))
     to_kafka(feed.read(spark).drop("partition"), topic)
     for name in ("1", ".1.crc"):
         (tmp_path / "checkpoint" / "commits" / name).unlink(missing_ok=True)
@@ -134,14 +136,14 @@ def test_a_task_that_fails_after_writing_leaves_nothing_doubled(kafka, topic_of,
     )
     assert done.returncode == 0, done.stderr[-4_000:]
     assert (tmp_path / "failed").exists()
-    found = sorted(int(value) for _, _, value, _ in records_of(kafka.bootstrap, topic))
-    assert found == list(range(ROWS))
+    stored_numbers = sorted(int(value) for _, _, value, _ in records_of(kafka.bootstrap, topic))
+    assert stored_numbers == list(range(ROWS))
     place = (topic, 0)
     assert cluster_at(kafka.bootstrap).latest([place])[place] > ROWS + 2  # and the two markers of what was published
 
 
 @pytest.mark.parametrize(
-    ("columns", "options", "said"),
+    ("columns", "options", "sentence"),
     [
         (["value"], {"topic": "TOPIC", "transactionTimeout": "1 hour"}, "3600000 ms is more than the brokers'"),
         (["value", "cast(null as string) as topic"], {}, "column topic is null in 1 rows"),
@@ -150,20 +152,20 @@ def test_a_task_that_fails_after_writing_leaves_nothing_doubled(kafka, topic_of,
     ],
 )
 def test_bad_input_is_one_clear_sentence_and_nothing_becomes_visible(
-    spark, kafka, topic_of, to_kafka, feed, columns, options, said
+    spark, kafka, topic_of, to_kafka, feed, columns, options, sentence
 ):
     topic = topic_of(2)
     feed.batch({"value": b"a"})
     rows = feed.read(spark).selectExpr(*columns)
-    given = {name: value.replace("TOPIC", topic) for name, value in options.items()}
-    with pytest.raises(StreamingQueryException) as refused:
-        to_kafka(rows, given.pop("topic", None), snapshot="batch", **given)
-    assert said in str(refused.value)
-    assert records_of(kafka.bootstrap, topic, settled=False) == []
+    all_options = {name: value.replace("TOPIC", topic) for name, value in options.items()}
+    with pytest.raises(StreamingQueryException) as error:
+        to_kafka(rows, all_options.pop("topic", None), snapshot="batch", **all_options)
+    assert sentence in str(error.value)
+    assert records_of(kafka.bootstrap, topic, only_committed=False) == []
 
 
 @pytest.mark.parametrize(
-    ("schema", "options", "said"),
+    ("schema", "options", "sentence"),
     [
         ("key string", {"topic": "TOPIC"}, "the rows have no column value"),
         ("value string, Key string", {"topic": "TOPIC"}, "the rows have a column Key, Kafka's sink takes key: rename"),
@@ -176,7 +178,9 @@ def test_bad_input_is_one_clear_sentence_and_nothing_becomes_visible(
         ("value string", {"topic": "TOPIC", "ledger": "FILE/ledger"}, "/file is a file, a directory is expected"),
     ],
 )
-def test_what_can_be_known_is_refused_when_the_writer_is_made(spark, kafka, topic_of, tmp_path, schema, options, said):
+def test_what_can_be_known_is_refused_when_the_writer_is_made(
+    spark, kafka, topic_of, tmp_path, schema, options, sentence
+):
     from pyspark.sql.types import _parse_datatype_string
 
     from keyedwm.core.errors import KeyedwmError
@@ -184,13 +188,13 @@ def test_what_can_be_known_is_refused_when_the_writer_is_made(spark, kafka, topi
 
     (tmp_path / "file").write_text("")
     topic = topic_of(1)
-    given = {name: value.replace("TOPIC", topic) for name, value in options.items()}
-    given |= {"kafka.bootstrap.servers": kafka.bootstrap, "checkpointLocation": str(tmp_path / "checkpoint")}
-    if "ledger" in given:
-        given["ledger"] = str(tmp_path / "file" / "ledger")
-    with pytest.raises(KeyedwmError) as refused:
-        stream_writer(given, _parse_datatype_string(schema), overwrite=False)
-    assert said in refused.value.message
+    all_options = {name: value.replace("TOPIC", topic) for name, value in options.items()}
+    all_options |= {"kafka.bootstrap.servers": kafka.bootstrap, "checkpointLocation": str(tmp_path / "checkpoint")}
+    if "ledger" in all_options:
+        all_options["ledger"] = str(tmp_path / "file" / "ledger")
+    with pytest.raises(KeyedwmError) as error:
+        stream_writer(all_options, _parse_datatype_string(schema), overwrite=False)
+    assert sentence in error.value.message
     assert not (tmp_path / "checkpoint").exists()
 
 
@@ -230,4 +234,4 @@ def test_a_failing_batch_write_leaves_nothing_visible(spark, kafka, topic_of):
         frame.write.format("keyedwm").mode("append").options(
             **{"kafka.bootstrap.servers": kafka.bootstrap, "topic": topic}
         ).save()
-    assert records_of(kafka.bootstrap, topic, settled=False) == []
+    assert records_of(kafka.bootstrap, topic, only_committed=False) == []

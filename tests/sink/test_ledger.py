@@ -59,7 +59,7 @@ def test_old_entries_are_forgotten_the_newest_never(ledger):
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "sentence"),
     [
         (lambda text: text[: len(text) // 2], "is damaged"),
         (lambda _: "", "is damaged"),
@@ -67,16 +67,16 @@ def test_old_entries_are_forgotten_the_newest_never(ledger):
         (lambda text: text.replace("q-4", "q-5"), "its checksum does not match"),
     ],
 )
-def test_a_damaged_entry_is_named_with_its_file_and_nothing_else_is_read_instead(ledger, damage, said):
+def test_a_damaged_entry_is_named_with_its_file_and_nothing_else_is_read_instead(ledger, damage, sentence):
     for batch in (3, 4):
         ledger.decide(entry(batch))
     path = ledger.directory / "000000000004.decided.json"
     path.write_text(damage(path.read_text()))
-    with pytest.raises(FormatError) as refused:
+    with pytest.raises(FormatError) as error:
         ledger.newest()
-    assert str(path) in refused.value.message
-    assert said in refused.value.message
-    assert "runbook" in str(refused.value)
+    assert str(path) in error.value.message
+    assert sentence in error.value.message
+    assert "runbook" in str(error.value)
 
 
 def test_a_newer_format_is_refused_by_its_version(ledger):
@@ -180,9 +180,9 @@ def test_a_ledger_of_another_user_is_refused(tmp_path, monkeypatch):
     ledger = Ledger(tmp_path / "own")
     with ledger.locked():
         pass
-    mine = ledger.directory.stat().st_uid
-    os.chown(ledger.directory, 4_711, -1) if mine == 0 else None
-    monkeypatch.setattr(files_module.os, "geteuid", lambda: mine + 1)
+    own_uid = ledger.directory.stat().st_uid
+    os.chown(ledger.directory, 4_711, -1) if own_uid == 0 else None
+    monkeypatch.setattr(files_module.os, "geteuid", lambda: own_uid + 1)
     with pytest.raises(InputError, match=r"belongs to user .*, and this process runs as user"), ledger.locked():
         pass
 
@@ -196,9 +196,9 @@ def test_a_link_in_the_place_of_a_ledger_is_followed_only_if_no_other_user_made_
     own = Path.lstat
 
     def lstat(path):
-        found = list(own(path))
-        found[4] = owner if path == link else found[4]
-        return os.stat_result(found)
+        status = list(own(path))
+        status[4] = owner if path == link else status[4]
+        return os.stat_result(status)
 
     monkeypatch.setattr(Path, "lstat", lstat)
     ledger = Ledger(link)

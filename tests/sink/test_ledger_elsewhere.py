@@ -85,7 +85,7 @@ def test_a_file_that_is_replaced_is_the_old_or_the_new_one_whenever_the_driver_d
     """Twice in a row: the second replacing finds what the first one left."""
     ledger = Ledger("hdfs://n/ledger")
     old, new, newer = (RunHistory(query="q", runs=(run,), fence=Transaction("f", 1, 2)) for run in ("a", "b", "c"))
-    seen = set()
+    contents = set()
     for first, second in product(range(12), repeat=2):
         hdfs(99)
         ledger.write_run_history(old)
@@ -100,8 +100,8 @@ def test_a_file_that_is_replaced_is_the_old_or_the_new_one_whenever_the_driver_d
             assert ledger.run_history() in known
             known = [ledger.run_history()]
             assert "run.json" in ledger.files.names()
-        seen.add(known[0])
-    assert seen == {old, new, newer}
+        contents.add(known[0])
+    assert contents == {old, new, newer}
 
 
 def test_a_decision_is_there_or_not_whenever_the_driver_dies(hdfs, store: Path) -> None:
@@ -112,8 +112,8 @@ def test_a_decision_is_there_or_not_whenever_the_driver_dies(hdfs, store: Path) 
             ledger.decide(entry(4))
             ledger.mark_published(entry(4))
         hdfs(99)
-        found = ledger.newest()
-        assert found is None or replace(found, published=False) == entry(4)
+        newest_entry = ledger.newest()
+        assert newest_entry is None or replace(newest_entry, published=False) == entry(4)
         ledger.decide(entry(4))
         assert ledger.mark_published(entry(4)) == ledger.newest()
         assert [path.name for path in store.iterdir()] == ["000000000004.published.json"]
@@ -164,7 +164,7 @@ def test_a_store_that_does_not_answer_decides_nothing(
 ) -> None:
     Ledger(ADDRESS).decide(entry(3))
 
-    def broken(*_args: object, **_named: object) -> None:
+    def broken(*_args: object, **_kwargs: object) -> None:
         raise kind("AWS Error SLOW_DOWN\nduring PutObject")
 
     with monkeypatch.context() as failing:
@@ -179,7 +179,7 @@ def test_a_store_that_does_not_answer_decides_nothing(
 
 
 @pytest.mark.parametrize(
-    ("address", "asked"),
+    ("address", "expected_address"),
     [
         ("gs://b/x", "gs://b/x?retry_limit_seconds=60"),
         ("gs://b/x?project_id=p", "gs://b/x?project_id=p&retry_limit_seconds=60"),
@@ -188,13 +188,13 @@ def test_a_store_that_does_not_answer_decides_nothing(
     ],
 )
 def test_a_store_of_google_is_given_up_after_a_minute_or_what_its_address_says(
-    address: str, asked: str, monkeypatch: pytest.MonkeyPatch
+    address: str, expected_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Stores:
         from_uri = staticmethod(lambda uri: (uri, "b/x/"))
 
     monkeypatch.setattr(pyarrow.fs, "FileSystem", Stores)
-    assert open_address(address, "it") == (asked, "b/x")
+    assert open_address(address, "it") == (expected_address, "b/x")
 
 
 @pytest.mark.parametrize("address", ["hdfs://namenode:1/x", "viewfs://cluster/x"])
@@ -243,8 +243,8 @@ def test_an_address_that_no_library_reaches_is_refused() -> None:
 
 def test_a_checkpoint_without_scheme_that_is_not_on_this_machine_is_refused(tmp_path: Path) -> None:
     def target(place: Path, **more: str) -> KafkaTarget:
-        given = {"kafka.bootstrap.servers": "x:1", "topic": "t", "checkpointLocation": str(place), **more}
-        return KafkaTarget.parse(given)
+        all_options = {"kafka.bootstrap.servers": "x:1", "topic": "t", "checkpointLocation": str(place), **more}
+        return KafkaTarget.parse(all_options)
 
     _check_checkpoint(target(tmp_path))
     _check_checkpoint(target(tmp_path / "gone", ledger="/data/ledger"))

@@ -10,7 +10,7 @@ import pytest
 from keyedwm.core.errors import FencedError, InputError
 from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.options.sink_options import SnapshotMode
-from tests.sink.input_log import Reader, delta_reader, follows, offered
+from tests.sink.input_log import Reader, delta_reader, follows, offered_offsets
 
 WITH_CONTROL = pytest.mark.parametrize("mode", [SnapshotMode.BARRIER, SnapshotMode.BATCH], ids=["control", "plain"])
 
@@ -25,15 +25,15 @@ def test_a_lost_checkpoint_is_refused_without_any_column_of_offsets(reader, mode
     reader.to = replace(reader.to, mode=mode)
     reader.run(t0=20, t1=20)
     reader.run(t0=21)
-    lost = reader.copy(query="new", at={"t-0": 0, "t-1": 0}, batch=0)
+    new_reader = reader.copy(query="new", at={"t-0": 0, "t-1": 0}, batch=0)
     with pytest.raises(InputError, match=r"query q wrote of t-0 up to offset 21, .* has rows of offset 0 of it, .* was "
-                       r"the checkpoint lost\? .* set sharedTable=true") as refused:  # fmt: skip
-        lost.run(t0=22, t1=21)
+                       r"the checkpoint lost\? .* set sharedTable=true") as error:  # fmt: skip
+        new_reader.run(t0=22, t1=21)
     assert reader.numbers() == reader.once(t0=21, t1=20)
     caplog.clear()
-    follows(refused.value, reader, t0=22, t1=21)
+    follows(error.value, reader, t0=22, t1=21)
     assert not caplog.records
-    lost.copy(query="shared", to=replace(reader.to, is_shared=True)).run(t0=1)
+    new_reader.copy(query="shared", to=replace(reader.to, is_shared=True)).run(t0=1)
     assert reader.numbers().count(0) == 2
 
 
@@ -42,9 +42,9 @@ def test_of_queries_that_began_behind_each_other_the_last_says_where_to_begin(re
     for name, end in (("b", 7), ("a", 9)):
         reader = reader.copy(query=name, batch=0)
         reader.run(t0=end)
-    with pytest.raises(InputError, match="query a wrote of t-0 up to offset 9") as refused:
+    with pytest.raises(InputError, match="query a wrote of t-0 up to offset 9") as error:
         reader.copy(query="new", at={"t-0": 0, "t-1": 0}, batch=0).run(t0=10)
-    follows(refused.value, reader, t0=10)
+    follows(error.value, reader, t0=10)
 
 
 def test_one_partition_that_is_read_again_is_enough(reader):
@@ -65,19 +65,19 @@ def test_the_second_of_two_united_sources_is_compared_too(reader):
     reader.one_source = False
     reader.run(t0=3)
     reader.run(u0=4)
-    with pytest.raises(InputError, match="wrote of u-0 up to offset 4") as refused:
+    with pytest.raises(InputError, match="wrote of u-0 up to offset 4") as error:
         reader.copy(query="new", at={"t-0": 3, "u-0": 0}, batch=0).run(t0=5, u0=5)
-    assert str(refused.value).count("startingOffsets=") == 2
-    follows(refused.value, reader, t0=5, u0=5)
+    assert str(error.value).count("startingOffsets=") == 2
+    follows(error.value, reader, t0=5, u0=5)
 
 
 def test_where_a_query_begins_must_be_known_beside_rows_of_another(reader):
     reader.run(t0=5, t1=5)
     blind = reader.copy(query="new", at={"t-0": 0, "t-1": 0}, batch=0, is_planned=False)
-    with pytest.raises(InputError, match="cannot be known: make checkpointLocation an option of the write") as refused:
+    with pytest.raises(InputError, match="cannot be known: make checkpointLocation an option of the write") as error:
         blind.run(t0=5)
     assert reader.numbers() == reader.once(t0=5, t1=5)
-    follows(refused.value, reader, t0=6, t1=6)
+    follows(error.value, reader, t0=6, t1=6)
 
 
 def test_a_record_of_an_earlier_version_is_warned_of(reader, monkeypatch, caplog):
@@ -102,10 +102,10 @@ def test_an_older_copy_of_the_checkpoint_is_refused_with_the_way_on(reader, mode
     reader.run(t1=20)
     with pytest.raises(FencedError, match=r"with t-0 read up to offset 20, now it comes with offset 30: an older copy "
                        r"of the checkpoint was restored, or two queries run .* if another one runs, stop this one, "
-                       r"else restore the newest copy, or start with a new checkpoint that") as refused:  # fmt: skip
+                       r"else restore the newest copy, or start with a new checkpoint that") as error:  # fmt: skip
         older.run(t0=30, t1=30)
     assert reader.numbers() == reader.once(t0=20, t1=20)
-    follows(refused.value, reader, t0=30, t1=30)
+    follows(error.value, reader, t0=30, t1=30)
 
 
 def test_an_older_copy_that_repeats_its_first_batch_is_refused_at_the_next(reader):
@@ -114,10 +114,10 @@ def test_an_older_copy_that_repeats_its_first_batch_is_refused_at_the_next(reade
     for end in (20, 30, 40):
         reader.run(t0=end)
     older.run(t0=20)
-    with pytest.raises(FencedError, match="with t-0 read up to offset 30, now it comes with offset 41") as refused:
+    with pytest.raises(FencedError, match="with t-0 read up to offset 30, now it comes with offset 41") as error:
         older.run(t0=41)
-    assert offered(refused.value) == {"t-0": 40, "t-1": 0}
-    follows(refused.value, reader, t0=41)
+    assert offered_offsets(error.value) == {"t-0": 40, "t-1": 0}
+    follows(error.value, reader, t0=41)
 
 
 def test_the_newest_copy_of_the_checkpoint_goes_on(reader):
@@ -136,9 +136,9 @@ def test_no_new_checkpoint_in_this_table_is_offered_to_a_query_with_state(reader
     older = reader.copy()
     reader.run(t0=20)
     with pytest.raises(FencedError, match=r"restore the newest copy, or start with a new checkpoint and another table, "
-                       r"and read the input from its beginning") as refused:  # fmt: skip
+                       r"and read the input from its beginning") as error:  # fmt: skip
         older.run(t0=30)
-    assert not offered(refused.value)
+    assert not offered_offsets(error.value)
 
 
 def test_rows_that_differ_though_the_input_is_the_same_are_no_copy_s(reader):
@@ -151,17 +151,15 @@ def test_rows_that_differ_though_the_input_is_the_same_are_no_copy_s(reader):
     before = dict(input_log.FIRST_OF)
     try:
         input_log.FIRST_OF["t-0"] = 77
-        with pytest.raises(
-            FencedError, match="of other content: the query was changed, or gives other rows"
-        ) as refused:
+        with pytest.raises(FencedError, match="of other content: the query was changed, or gives other rows") as error:
             random.run(t0=3)
         random.copy(to=replace(reader.to, stage=replace(reader.to.stage, compares_content=False))).run(t0=3)
     finally:
         input_log.FIRST_OF.update(before)
-    assert "set replayCheck=counts" in str(refused.value)
-    assert "copy of the checkpoint" not in str(refused.value)
+    assert "set replayCheck=counts" in str(error.value)
+    assert "copy of the checkpoint" not in str(error.value)
     assert reader.numbers() == reader.once(t0=3)
-    follows(refused.value, reader, t0=4)
+    follows(error.value, reader, t0=4)
 
 
 def test_an_older_copy_of_the_table_is_continued_behind_what_it_holds(tmp_path):
@@ -172,9 +170,9 @@ def test_an_older_copy_of_the_table_is_continued_behind_what_it_holds(tmp_path):
     reader.run(t0=30)
     shutil.rmtree(tmp_path / "t")
     (tmp_path / "older").rename(tmp_path / "t")
-    with pytest.raises(InputError, match=r"restore the version that holds batch 2, or start with a new") as refused:
+    with pytest.raises(InputError, match=r"restore the version that holds batch 2, or start with a new") as error:
         reader.copy().run(t0=40)
-    follows(refused.value, reader, t0=40)
+    follows(error.value, reader, t0=40)
 
 
 def test_a_table_that_is_gone_is_written_anew_from_the_beginning(tmp_path):

@@ -23,7 +23,7 @@ def query(request, spark, kafka, topic_of, committed, tmp_path):
     table = str(tmp_path / "table")
     to = {"kafka.bootstrap.servers": kafka.bootstrap, "topic": target} if request.param == "kafka" else {"path": table}
     is_plain = request.param == "delta without control rows"
-    columns, chosen = (COLUMNS[:-1], "control IS NULL") if is_plain else (COLUMNS, "true")
+    columns, condition = (COLUMNS[:-1], "control IS NULL") if is_plain else (COLUMNS, "true")
 
     class Query:
         def send(self, *texts: str) -> None:
@@ -31,7 +31,7 @@ def query(request, spark, kafka, topic_of, committed, tmp_path):
 
         def run(self, checkpoint: str, starting: str = "earliest") -> None:
             source = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic, "startingOffsets": starting}
-            rows = spark.readStream.format("keyedwm").options(**source).load().where(chosen).select(*columns)
+            rows = spark.readStream.format("keyedwm").options(**source).load().where(condition).select(*columns)
             writer = rows.writeStream.format("keyedwm").options(**to, checkpointLocation=str(tmp_path / checkpoint))
             writer.trigger(availableNow=True).start().awaitTermination()
 
@@ -43,10 +43,10 @@ def query(request, spark, kafka, topic_of, committed, tmp_path):
     return Query()
 
 
-def offered(error: StreamingQueryException) -> str:
-    (found,) = set(re.findall(r"startingOffsets=(\{.*?\}\})", str(error)))
-    assert json.loads(found)
-    return found
+def offered_offsets(error: StreamingQueryException) -> str:
+    (offsets_json,) = set(re.findall(r"startingOffsets=(\{.*?\}\})", str(error)))
+    assert json.loads(offsets_json)
+    return offsets_json
 
 
 def test_a_lost_checkpoint_doubles_nothing_and_the_error_says_where_to_begin(query, tmp_path):
@@ -54,10 +54,10 @@ def test_a_lost_checkpoint_doubles_nothing_and_the_error_says_where_to_begin(que
     query.run("first")
     shutil.rmtree(tmp_path / "first")
     query.send("dddd", "eeeee")
-    with pytest.raises(StreamingQueryException, match=r"was the checkpoint lost\?") as refused:
+    with pytest.raises(StreamingQueryException, match=r"was the checkpoint lost\?") as error:
         query.run("first")
     assert query.published() == ["a", "bb", "ccc"]
-    query.run("second", offered(refused.value))
+    query.run("second", offered_offsets(error.value))
     assert query.published() == ["a", "bb", "ccc", "dddd", "eeeee"]
 
 
@@ -69,8 +69,8 @@ def test_an_older_copy_of_a_checkpoint_doubles_nothing_and_the_error_says_where_
     query.send("ccc")
     query.run("checkpoint")
     query.send("dddd", "eeeee")
-    with pytest.raises(StreamingQueryException, match="an older copy of the checkpoint") as refused:
+    with pytest.raises(StreamingQueryException, match="an older copy of the checkpoint") as error:
         query.run("older")
     assert query.published() == ["a", "bb", "ccc"]
-    query.run("new", offered(refused.value))
+    query.run("new", offered_offsets(error.value))
     assert query.published() == ["a", "bb", "ccc", "dddd", "eeeee"]

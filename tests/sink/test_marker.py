@@ -44,37 +44,37 @@ def test_what_is_no_marker_is_named_and_ignored(metadata, caplog):
 def test_a_marker_of_a_later_version_is_refused_whatever_else_stands_there(metadata):
     """Taken for nothing, it would let this version decide anew what the later one has decided."""
     other = Committed(8, '{"version":2,"batch":7,"checksum":"ab"}')
-    found = SimpleNamespace(
+    stored_marker = SimpleNamespace(
         fetch_offsets=lambda _group, _places: {WHERE: Committed(9, metadata), TopicPartition("u", 0): other}
     )
     with pytest.raises(
         FormatError, match=r"group q-ledger holds at t-0 a marker of format version \d+, .* reads versions 1 and 2"
     ):
-        MARKER.read(found, None)
+        MARKER.read(stored_marker, None)
 
 
 def test_a_marker_is_read():
     t = frozenset({"t"})
     assert MARKER.read(holding('{"version":1,"batch":7}'), None) == Decided(batch=7, topics=t)
-    found = MARKER.read(holding('{"version":2,"batch":7,"checksum":"ab"}'), "t")
-    assert found == Decided(batch=7, checksums=frozenset({"ab"}), topics=t)
+    marker = MARKER.read(holding('{"version":2,"batch":7,"checksum":"ab"}'), "t")
+    assert marker == Decided(batch=7, checksums=frozenset({"ab"}), topics=t)
 
 
 READS = '"reads":{"version":1,"sources":[{"in-0":7},null],"stateful":true},"operators":["sum"]'
 
 
 def test_a_marker_says_how_far_its_query_has_read():
-    found = MARKER.read(holding('{"version":2,"batch":7,"checksum":"ab",' + READS + "}"), None)
+    marker = MARKER.read(holding('{"version":2,"batch":7,"checksum":"ab",' + READS + "}"), None)
     reads = Reads(sources=({"in-0": 7}, None), is_stateful=True)
-    assert found.published == Published(batch=7, reads=reads, operators=frozenset({"sum"}))
+    assert marker.published == Published(batch=7, reads=reads, operators=frozenset({"sum"}))
 
 
 @pytest.mark.parametrize(
     "reads", ['"reads":{"version":2}', '"reads":7,"operators":[]', '"reads":{"version":1,"sources":[{"in-0":"7"}]}']
 )
 def test_what_a_marker_says_of_reading_in_another_way_is_unknown_and_the_rest_counts(reads):
-    found = MARKER.read(holding('{"version":2,"batch":7,"checksum":"ab",' + reads + "}"), None)
-    assert (found.published, found.checksums) == (None, frozenset({"ab"}))
+    marker = MARKER.read(holding('{"version":2,"batch":7,"checksum":"ab",' + reads + "}"), None)
+    assert (marker.published, marker.checksums) == (None, frozenset({"ab"}))
 
 
 @pytest.mark.parametrize(("partitions", "is_said"), [(1, True), (100, True), (2_000, False)])

@@ -16,7 +16,7 @@ from pyspark_wm_sink.kafka.ledger import Ledger
 from pyspark_wm_sink.places.notes import Claim
 from pyspark_wm_sink.tables.publish import publish
 from tests.sink.delta_readers import how as delta
-from tests.sink.iceberg_sink import NAME, how, staged
+from tests.sink.iceberg_sink import NAME, how, stage_rows
 from tests.sink.test_ledger import entry
 from tests.support.object_store import REGION, ObjectStore, object_store
 
@@ -33,19 +33,21 @@ def test_a_partitioned_table_in_an_object_store_is_written_exactly_once_and_insp
     reach = store.storage_options
     path = f"s3://{store.bucket}/{uuid.uuid4().hex}"
     options = {"path": path, "partitionBy": "partition", **{f"storage.{name}": value for name, value in reach.items()}}
-    feed.cut(0, (2, 2), 1_000)
-    feed.cut(1, (4, 4), 2_000)
+    feed.end_snapshot(0, (2, 2), 1_000)
+    feed.end_snapshot(1, (4, 4), 2_000)
     drain(feed.read(spark), **options)
     drain(feed.read(spark), **options)
     assert values_at(path, reach) == [f"{p}:{n}" for p in (0, 1) for n in range(4)]
     for name, value in store.variables.items():
         monkeypatch.setenv(name, value)
     # A key is no word of a command: any user of the machine would read it there.
-    shown = {name: f"env:{name.upper()}" if name.upper() in store.variables else value for name, value in reach.items()}
-    assert main(["inspect", path, *(f"--storage={name}={value}" for name, value in shown.items())]) == 0
-    said = capsys.readouterr().out
-    assert "version 2, partitioned by partition" in said
-    assert store.secret_key not in said
+    storage_options = {
+        name: f"env:{name.upper()}" if name.upper() in store.variables else value for name, value in reach.items()
+    }
+    assert main(["inspect", path, *(f"--storage={name}={value}" for name, value in storage_options.items())]) == 0
+    output = capsys.readouterr().out
+    assert "version 2, partitioned by partition" in output
+    assert store.secret_key not in output
 
 
 def test_values_of_partitions_whose_directories_are_encoded_come_back_from_an_object_store(store):
@@ -53,9 +55,9 @@ def test_values_of_partitions_whose_directories_are_encoded_come_back_from_an_ob
     path = f"s3://{store.bucket}/{uuid.uuid4().hex}"
     rows = pa.table({"n": [1, 2, 3], "s": ["x/y=1% 'é", None, "你" * 99]})
     to = delta(path, rows.schema, partitionBy="s", **{f"storage.{name}": value for name, value in reach.items()})
-    publish(to, [staged(to, rows)], batch=0)
-    found = DeltaTable(path, storage_options=dict(reach)).to_pyarrow_table()
-    assert found.sort_by("n").to_pylist() == rows.to_pylist()
+    publish(to, [stage_rows(to, rows)], batch=0)
+    table_rows = DeltaTable(path, storage_options=dict(reach)).to_pyarrow_table()
+    assert table_rows.sort_by("n").to_pylist() == rows.to_pylist()
 
 
 def test_an_iceberg_table_in_an_object_store_is_written_exactly_once(store, tmp_path):
@@ -65,11 +67,11 @@ def test_an_iceberg_table_in_an_object_store_is_written_exactly_once(store, tmp_
     }  # fmt: skip
     to = how(tmp_path, partitionBy="bucket(2, n)", **{f"catalog.{name}": value for name, value in reach.items()})
     assert store.secret_key not in repr(to)
-    message = staged(to, [1, 2, 3])
+    message = stage_rows(to, [1, 2, 3])
     publish(to, [message], batch=0)
     publish(to, [message], batch=0)
-    publish(to, [staged(to, [1, 2, 3])], batch=0)
-    publish(to, [staged(to, [4], 1)], batch=1)
+    publish(to, [stage_rows(to, [1, 2, 3])], batch=0)
+    publish(to, [stage_rows(to, [4], 1)], batch=1)
     catalog = load_catalog("default", type="sql", uri=f"sqlite:///{tmp_path}/catalog.db", **reach)
     assert sorted(catalog.load_table(NAME).scan().to_arrow().column("n").to_pylist()) == [1, 2, 3, 4]
 

@@ -12,7 +12,7 @@ from deltalake import DeltaTable, Schema
 from pyspark_wm_sink.tables.publish import publish
 from tests.sink import delta_readers, iceberg_readers
 from tests.sink.delta_readers import duckdb_with, how
-from tests.sink.table_sink import staged
+from tests.sink.table_sink import stage_rows
 
 WIDE = pa.schema([pa.field(f"c{at:02}", pa.int64()) for at in range(40)])
 
@@ -55,7 +55,7 @@ def test_a_file_has_bounds_of_the_columns_of_which_the_table_wants_them(properti
     DeltaTable.create(tmp_path, Schema.from_arrow(WIDE), configuration=properties)
     rows = pa.table({name: [at] for at, name in enumerate(reversed(WIDE.names))})
     to = how(tmp_path, rows.schema)
-    message = staged(to, rows)
+    message = stage_rows(to, rows)
     publish(to, [message], batch=0)
     assert len(json.loads(message.files[0].stats)["maxValues"]) == indexed
     dataset = DeltaTable(tmp_path).to_pyarrow_dataset()
@@ -67,7 +67,7 @@ def test_a_column_that_the_rows_lack_is_null_to_a_filter(tmp_path):
     DeltaTable.create(tmp_path, Schema.from_arrow(pa.schema([("n", pa.int64()), ("m", pa.int64())])))
     rows = pa.table({"n": [1]})
     to = how(tmp_path, rows.schema, mergeSchema="true")
-    publish(to, [staged(to, rows)], batch=0)
+    publish(to, [stage_rows(to, rows)], batch=0)
     dataset = DeltaTable(tmp_path).to_pyarrow_dataset()
     assert dataset.to_table(filter=pc.field("m").is_null()).num_rows == 1
     assert dataset.to_table(filter=pc.field("m").is_valid()).num_rows == 0
@@ -81,7 +81,7 @@ def test_structs_that_are_null_are_found(tmp_path):
     DeltaTable.create(tmp_path, Schema.from_arrow(there.schema))
     rows = there.drop_columns("lacking")
     to = how(tmp_path, rows.schema, mergeSchema="true")
-    publish(to, [staged(to, rows)], batch=0)
+    publish(to, [stage_rows(to, rows)], batch=0)
     DeltaTable(tmp_path).create_checkpoint()
     dataset = DeltaTable(tmp_path).to_pyarrow_dataset()
     nulls = {name: dataset.to_table(filter=pc.field(name).is_null()).num_rows for name in there.column_names}
@@ -105,7 +105,7 @@ def test_a_value_is_found_by_its_bounds(kind, value, tmp_path):
     scalar = pa.scalar(value).cast(kind)
     rows = pa.table([pa.array([scalar.as_py(), None], kind)], ["v"])
     to = how(tmp_path, rows.schema)
-    publish(to, [staged(to, rows)], batch=0)
+    publish(to, [stage_rows(to, rows)], batch=0)
     table = DeltaTable(tmp_path)
     assert table.to_pyarrow_dataset().to_table(filter=pc.field("v") == scalar).num_rows == 1
     (logged,) = pa.table(table.get_add_actions(flatten=True)).to_pylist()
@@ -117,11 +117,11 @@ def test_polars_reads_the_values_of_partitions_and_fails_where_a_directory_canno
     texts = ["x/y=1%", "é'", " ", "__HIVE", None]
     rows = pa.table({"n": range(5), "s": texts, "at": pa.array([-1, 0, 1, None, 10**15], pa.timestamp("us", "UTC"))})
     to = how(tmp_path / "t", rows.schema, partitionBy="s, at")
-    publish(to, [staged(to, rows)], batch=0)
+    publish(to, [stage_rows(to, rows)], batch=0)
     assert polars.scan_delta(str(tmp_path / "t")).collect().sort("n").to_arrow().to_pylist() == rows.to_pylist()
     long = pa.table({"n": [1], "s": ["你" * 99]})
     to = how(tmp_path / "long", long.schema, partitionBy="s")
-    publish(to, [staged(to, long)], batch=0)
+    publish(to, [stage_rows(to, long)], batch=0)
     assert DeltaTable(tmp_path / "long").to_pyarrow_table().to_pylist() == long.to_pylist()
     with pytest.raises(polars.exceptions.SchemaFieldNotFoundError, match="values-in-the-log"):
         polars.scan_delta(str(tmp_path / "long")).collect()

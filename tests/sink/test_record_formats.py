@@ -58,7 +58,7 @@ def test_damaged_channels_are_a_damaged_record(channels):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "sentence"),
     [
         (lambda packed: packed + b"xx", "2 bytes follow its compressed ones"),
         (lambda packed: packed[:-2], "its compressed bytes are cut"),
@@ -66,10 +66,10 @@ def test_damaged_channels_are_a_damaged_record(channels):
         (lambda _: zlib.compress(b"[" * 100_000), "its JSON is too deep"),
     ],
 )
-def test_packed_channels_are_read_whole_and_nothing_behind_them(change, said):
+def test_packed_channels_are_read_whole_and_nothing_behind_them(change, sentence):
     value = json.loads(MANY.to_json())
     packed = base64.b64encode(change(base64.b64decode(value["channels"]))).decode()
-    with pytest.raises(FormatError, match=said):
+    with pytest.raises(FormatError, match=sentence):
         Record.from_json(json.dumps({**value, "channels": packed}))
 
 
@@ -86,9 +86,9 @@ def test_packed_channels_are_read_whole_and_nothing_behind_them(change, said):
     ids=lambda text: text[:12],
 )  # fmt: skip
 def test_a_text_that_is_no_record_is_refused_in_one_sentence(text):
-    with pytest.raises(FormatError, match="commit metadata keyedwm of the table") as refused:
+    with pytest.raises(FormatError, match="commit metadata keyedwm of the table") as error:
         Record.from_json(text)
-    assert len(refused.value.message) < 400
+    assert len(error.value.message) < 400
 
 
 def test_channels_that_unpack_without_end_are_refused():

@@ -81,9 +81,9 @@ def test_a_topic_without_permission_is_refused_before_the_query_begins(secured, 
     admin.create_topic(boss, topic)
     options = {f"kafka.{name}": value for name, value in secured.options("guest").items()}
     options |= {"topic": topic, "checkpointLocation": str(tmp_path / "checkpoint")}
-    with pytest.raises(AccessError, match=f"not allowed to describe topic '{topic}'") as refused:
+    with pytest.raises(AccessError, match=f"not allowed to describe topic '{topic}'") as error:
         stream_writer(options, StructType().add("value", StringType()), overwrite=False)
-    assert PASSWORD not in str(refused.value)
+    assert PASSWORD not in str(error.value)
     assert not (tmp_path / "checkpoint").exists()
 
 
@@ -95,7 +95,7 @@ def test_a_topic_column_that_names_an_unknown_topic_is_refused_whole(spark, kafk
     query = writer.options(**options, snapshot="batch").start()
     with pytest.raises(StreamingQueryException, match=f"topic '{topic}-unknown', which the rows go to, does not exist"):
         query.awaitTermination()
-    assert records_of(kafka.bootstrap, topic, settled=False) == []
+    assert records_of(kafka.bootstrap, topic, only_committed=False) == []
 
 
 def test_a_ledger_that_cannot_be_read_is_refused_before_a_row_is_written(kafka, topic_of, tmp_path):
@@ -106,25 +106,30 @@ def test_a_ledger_that_cannot_be_read_is_refused_before_a_row_is_written(kafka, 
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "sentence"),
     [
         ({"partitionBy": "day"}, "options partitionBy and "),
         ({"mergeSchema": "true"}, "options mergeSchema and "),
         ({"topic": ""}, "option topic: '' is wrong"),
     ],
 )
-def test_options_of_the_other_target_are_refused(options, said):
-    given = {"kafka.bootstrap.servers": "localhost:1", "checkpointLocation": "/c", "topic": "t", **options}
-    with pytest.raises(KeyedwmError) as refused:
-        stream_writer(given, StructType().add("value", StringType()), overwrite=False)
-    assert said in refused.value.message
+def test_options_of_the_other_target_are_refused(options, sentence):
+    all_options = {"kafka.bootstrap.servers": "localhost:1", "checkpointLocation": "/c", "topic": "t", **options}
+    with pytest.raises(KeyedwmError) as error:
+        stream_writer(all_options, StructType().add("value", StringType()), overwrite=False)
+    assert sentence in error.value.message
 
 
 def test_at_least_once_keeps_a_ledger_for_control_rows_only():
-    given = {"kafka.bootstrap.servers": "localhost:1", "topic": "t", "guarantee": "at-least-once", "ledger": "/l"}
+    kafka_options = {
+        "kafka.bootstrap.servers": "localhost:1",
+        "topic": "t",
+        "guarantee": "at-least-once",
+        "ledger": "/l",
+    }
     with pytest.raises(KeyedwmError, match="option ledger has no effect with guarantee=at-least-once"):
-        SinkOptions.parse(given)
-    assert SinkOptions.parse({**given, "controlRows": "inline"}).target.ledger is not None
+        SinkOptions.parse(kafka_options)
+    assert SinkOptions.parse({**kafka_options, "controlRows": "inline"}).target.ledger is not None
 
 
 @pytest.mark.parametrize("ledger", ["ledger", "~/ledger", "$HOME/ledger", "./ledger"])
@@ -136,13 +141,13 @@ def test_a_ledger_that_another_working_directory_would_move_is_refused(ledger, t
 
 
 def test_a_ledger_that_can_be_no_directory_is_refused_before_a_row_is_written(tmp_path):
-    given = {"kafka.bootstrap.servers": "localhost:1", "topic": "t"}
+    kafka_options = {"kafka.bootstrap.servers": "localhost:1", "topic": "t"}
     (tmp_path / "file").touch()
     for ledger in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(OptionError, match=rf"{tmp_path}/file is a file, a directory is expected"):
-            SinkOptions.parse({**given, "ledger": str(ledger)})
+            SinkOptions.parse({**kafka_options, "ledger": str(ledger)})
     with pytest.raises(OptionError, match="a path has no NUL character"):
-        SinkOptions.parse({**given, "ledger": "/a\0b"})
+        SinkOptions.parse({**kafka_options, "ledger": "/a\0b"})
 
 
 def test_a_table_in_the_directory_of_the_checkpoint_is_refused():

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from keyedwm.core.errors import FencedError, InputError
 from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.options.sink_options import SnapshotMode
-from tests.sink.input_log import Reader, delta_reader, follows, iceberg_reader, offered
+from tests.sink.input_log import Reader, delta_reader, follows, iceberg_reader, offered_offsets
 
 NOON_S = 1_700_049_600
 
@@ -26,12 +26,12 @@ def test_a_table_that_was_taken_back_is_continued_behind_what_it_holds(reader):
     reader.run(t0=10)
     reader.run(t0=20)
     taken_back(reader)
-    with pytest.raises(InputError, match="after the newest batch of query q") as refused:
+    with pytest.raises(InputError, match="after the newest batch of query q") as error:
         reader.copy().run(t0=30)
-    assert offered(refused.value) == {"t-0": 10, "t-1": 0}
+    assert offered_offsets(error.value) == {"t-0": 10, "t-1": 0}
     with pytest.raises(InputError, match="query q wrote of t-0 up to offset 10"):
         reader.copy(query="from the beginning", at={"t-0": 0, "t-1": 0}, batch=0).run(t0=30)
-    follows(refused.value, reader, t0=30)
+    follows(error.value, reader, t0=30)
 
 
 def test_a_table_and_a_checkpoint_of_the_same_batch_continue_together(reader):
@@ -59,9 +59,9 @@ def test_a_checkpoint_that_is_newer_than_a_restored_table_loses_no_batch_in_sile
     taken_back(reader)
     with pytest.raises(InputError, match=r"after batch 2 of query q was published, and this batch is replayed: .* "
                        r"restore the checkpoint of batch 0, or start with a new checkpoint that begins behind the "
-                       r"published batch 0") as refused:  # fmt: skip
+                       r"published batch 0") as error:  # fmt: skip
         between.copy().run(t0=30)
-    follows(refused.value, reader, t0=30)
+    follows(error.value, reader, t0=30)
 
 
 def test_batches_that_a_restore_removed_are_written_again_at_least_once(reader):
@@ -177,8 +177,8 @@ def test_a_removed_batch_whose_snapshot_has_expired_is_published_again(tmp_path)
     reader.run(t0=30)
     taken_back(reader)
     table = reader.to.open()._table
-    gone = [one.snapshot_id for one in table.snapshots() if one.sequence_number > 1]
-    table.maintenance.expire_snapshots().by_ids(gone).commit()
+    expired_ids = [one.snapshot_id for one in table.snapshots() if one.sequence_number > 1]
+    table.maintenance.expire_snapshots().by_ids(expired_ids).commit()
     for end in (20, 40):
         older.run(t0=end)
     assert reader.numbers() == reader.once(t0=40)

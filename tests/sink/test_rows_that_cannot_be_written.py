@@ -25,21 +25,25 @@ def test_a_value_that_the_type_of_the_table_cannot_hold_is_named_with_its_place(
     texts[wrong] = "no"
     rows = pa.table({"u": pa.chunked_array([texts[:2], texts[2:]]), **PLACES})
     schema = pa.schema([pa.field("u", pa.uuid()), *rows.schema.remove(0)])
-    said = f"column u has a value that .* in a row \\(t-3, offset {10 + wrong}\\): leave such rows out .*fix the input"
-    with pytest.raises(InputError, match=said):
+    sentence = (
+        f"column u has a value that .* in a row \\(t-3, offset {10 + wrong}\\): leave such rows out .*fix the input"
+    )
+    with pytest.raises(InputError, match=sentence):
         as_written(rows, schema, NO_RULES, has_offsets=True)
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "sentence"),
     [
         (pa.array([0, 2**40, 0, 0, 0], pa.int64()).cast(pa.timestamp("s")), "beyond the years 1 to 9999"),
         (pa.array(["a", "__HIVE_DEFAULT_PARTITION__", "a", "a", "a"]), "the text __HIVE_DEFAULT_PARTITION__"),
     ],
 )
-def test_a_value_that_partitions_no_delta_table_is_named_with_its_place(values, said):
+def test_a_value_that_partitions_no_delta_table_is_named_with_its_place(values, sentence):
     rows = pa.table({"p": values, **PLACES})
-    with pytest.raises(InputError, match=rf"column p, which partitions the table, holds .*{said}.* \(t-3, offset 11\)"):
+    with pytest.raises(
+        InputError, match=rf"column p, which partitions the table, holds .*{sentence}.* \(t-3, offset 11\)"
+    ):
         list(partitions_of(rows, ["p"], has_offsets=True))
     assert len(list(partitions_of(rows.set_column(0, "p", pa.array([date(1, 1, 1)] * 5)), ["p"]))) == 1
 
@@ -48,8 +52,8 @@ def test_a_value_that_partitions_no_delta_table_is_named_with_its_place(values, 
 def test_a_row_whose_topic_kafka_cannot_have_is_named_by_its_column(topic):
     raw = pa.array([b"fine", topic])
     rows = pa.table({"topic": pa.Array.from_buffers(pa.string(), 2, raw.buffers()), "value": ["a", "b"]})
-    shown = repr(topic.decode(errors="replace"))
-    with pytest.raises(InputError, match=re.escape(f"column topic holds {shown} in 1 rows, which is not a legal")):
+    topic_text = repr(topic.decode(errors="replace"))
+    with pytest.raises(InputError, match=re.escape(f"column topic holds {topic_text} in 1 rows, which is not a legal")):
         list(_by_topic(rows, None))
 
 

@@ -38,7 +38,7 @@ KAFKA = {"kafka.bootstrap.servers": "h:1"}
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "sentence"),
     [
         ({}, "option path is missing"),
         ({"path": " "}, "option path is missing"),
@@ -92,36 +92,36 @@ KAFKA = {"kafka.bootstrap.servers": "h:1"}
         ({**KAFKA, "kafka.partitioner.class": "a"}, "give the rows a partition column"),
     ],
 )
-def test_a_wrong_option_is_named_with_what_would_be_right(options, said):
-    with pytest.raises(OptionError) as refused:
+def test_a_wrong_option_is_named_with_what_would_be_right(options, sentence):
+    with pytest.raises(OptionError) as error:
         SinkOptions.parse(options)
-    assert said in refused.value.message
+    assert sentence in error.value.message
 
 
 def test_option_names_are_case_insensitive_and_storage_settings_pass_through(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    chosen = SinkOptions.parse(
+    sink_options = SinkOptions.parse(
         {"PATH": "t", "SnapShot": "BATCH", "storage.aws_region": "eu", "checkpointlocation": "c"}
     )
-    assert chosen.target.path == str(tmp_path / "t")
-    assert chosen.snapshot is SnapshotMode.BATCH
-    assert chosen.target.storage == {"aws_region": "eu"}
+    assert sink_options.target.path == str(tmp_path / "t")
+    assert sink_options.snapshot is SnapshotMode.BATCH
+    assert sink_options.target.storage == {"aws_region": "eu"}
 
 
 @pytest.mark.parametrize(
-    ("given", "location"), [("file:/a/b", "/a/b"), ("file:///a/b", "/a/b"), ("s3://b/t", "s3://b/t"), ("/a", "/a")]
+    ("address", "location"), [("file:/a/b", "/a/b"), ("file:///a/b", "/a/b"), ("s3://b/t", "s3://b/t"), ("/a", "/a")]
 )
-def test_an_address_stays_and_a_local_path_becomes_absolute(given, location):
-    assert SinkOptions.parse({"path": given}).target.path == location
+def test_an_address_stays_and_a_local_path_becomes_absolute(address, location):
+    assert SinkOptions.parse({"path": address}).target.path == location
 
 
 @pytest.mark.parametrize("checkpoint", ["wasb://b/c", "hdfs:/c", "dbfs:/c"])
 def test_a_checkpoint_elsewhere_is_no_place_for_a_ledger_and_hinders_nobody_who_keeps_none(checkpoint):
-    given = {**KAFKA, "topic": "t", "checkpointLocation": checkpoint}
-    assert SinkOptions.parse({**given, "guarantee": "at-least-once"}).target.ledger is None
-    assert str(SinkOptions.parse({**given, "ledger": "file:/l"}).target.ledger) == "/l"
+    kafka_options = {**KAFKA, "topic": "t", "checkpointLocation": checkpoint}
+    assert SinkOptions.parse({**kafka_options, "guarantee": "at-least-once"}).target.ledger is None
+    assert str(SinkOptions.parse({**kafka_options, "ledger": "file:/l"}).target.ledger) == "/l"
     with pytest.raises(OptionError, match=r"option ledger is missing: .* or checkpointLocation"):
-        stream_writer(given, StructType().add("value", StringType()), overwrite=False)
+        stream_writer(kafka_options, StructType().add("value", StringType()), overwrite=False)
 
 
 def test_barrier_snapshots_need_the_control_column(tmp_path):
@@ -162,9 +162,9 @@ def test_an_equal_or_lower_watermark_is_a_regression_within_a_batch_and_across_b
         ({("t-0", 3): 50}, [mark("t-0", 1, ms, 3)]),
         ({}, [mark("t-0", 1, 50, 3), mark("t-0", 2, ms, 3)]),
     ):
-        with pytest.raises(RegressionError) as refused:
+        with pytest.raises(RegressionError) as error:
             check_watermarks(last, rows, ONCE)
-        assert "channel t-0, key 3 went from 50 ms (1970-01-01T00:00:00.050Z) to" in refused.value.message
+        assert "channel t-0, key 3 went from 50 ms (1970-01-01T00:00:00.050Z) to" in error.value.message
         assert check_watermarks(last, rows, LEAST).ignored == 1
 
 
@@ -235,10 +235,12 @@ def test_a_channel_whose_rows_came_without_its_barrier_is_refused_though_other_s
     ):
         with pytest.raises(InputError, match="the barrier row of channels u-0, which have other rows in this batch"):
             seal(first, rows, SnapshotMode.BARRIER, ONCE)
-    alone = seal(first, report(barrier("t-0", 9, 1, 1), tops={"t-0": 8}), SnapshotMode.BARRIER, ONCE)
-    assert alone.channels["u-0"].snapshot == 0  # u had no batch: Spark runs a union though only one source has news
+    record_of_first = seal(first, report(barrier("t-0", 9, 1, 1), tops={"t-0": 8}), SnapshotMode.BARRIER, ONCE)
+    assert (
+        record_of_first.channels["u-0"].snapshot == 0
+    )  # u had no batch: Spark runs a union though only one source has news
     both = report(barrier("t-0", 12, 2, 1), barrier("u-0", 9, 1, 1), tops={"u-0": 8})
-    assert seal(alone, both, SnapshotMode.BARRIER, ONCE).channels["u-0"].snapshot == 1
+    assert seal(record_of_first, both, SnapshotMode.BARRIER, ONCE).channels["u-0"].snapshot == 1
 
 
 def test_united_sources_of_other_numbers_of_channels_and_other_ids_are_each_whole_or_refused():
@@ -260,8 +262,10 @@ def test_results_may_carry_the_offsets_of_their_input_whose_barriers_end_at_the_
     rows = report(told_by_operator(0, 0, 2), told_by_operator(1, 0, 2), tops={"t-0": 8})
     record = seal(None, rows, SnapshotMode.BARRIER, ONCE)
     assert (set(record.channels), record.tops) == ({"so_far#0", "so_far#1"}, rows.tops_digest())
-    united = report(barrier("t-0", 5, 1, 1), told_by_operator(0, 1, 2), told_by_operator(1, 1, 2), tops={"t-0": 8})
-    assert seal(record, united, SnapshotMode.BARRIER, ONCE).snapshot == 1
+    union_report = report(
+        barrier("t-0", 5, 1, 1), told_by_operator(0, 1, 2), told_by_operator(1, 1, 2), tops={"t-0": 8}
+    )
+    assert seal(record, union_report, SnapshotMode.BARRIER, ONCE).snapshot == 1
 
 
 def test_results_without_their_control_rows_are_refused_though_their_columns_are_those_of_the_source():
@@ -283,14 +287,14 @@ def test_a_watermark_that_falls_at_one_offset_is_a_regression():
 
 
 def test_a_coalesced_watermark_of_one_source_that_falls_is_a_regression():
-    def cut(snapshot: int, ms: int) -> BatchReport:
+    def report_at(snapshot: int, ms: int) -> BatchReport:
         return report(barrier("t-0", snapshot, snapshot, 1), mark(None, None, ms))
 
-    first = seal(None, cut(0, 50), SnapshotMode.BARRIER, ONCE)
-    assert seal(first, cut(1, 50), SnapshotMode.BARRIER, ONCE).coalesced == {0: 50}
+    first = seal(None, report_at(0, 50), SnapshotMode.BARRIER, ONCE)
+    assert seal(first, report_at(1, 50), SnapshotMode.BARRIER, ONCE).coalesced == {0: 50}
     with pytest.raises(RegressionError, match=r"the coalesced watermark of key 0 went from 50 ms .* to 40 ms"):
-        seal(first, cut(1, 40), SnapshotMode.BARRIER, ONCE)
-    assert seal(first, cut(1, 40), SnapshotMode.BARRIER, LEAST).ignored == 1
+        seal(first, report_at(1, 40), SnapshotMode.BARRIER, ONCE)
+    assert seal(first, report_at(1, 40), SnapshotMode.BARRIER, LEAST).ignored == 1
 
 
 @pytest.mark.parametrize("name", ["aws_s3_allow_unsafe_rename", "AWS_S3_ALLOW_UNSAFE_RENAME", "allow_unsafe_rename"])
@@ -302,11 +306,11 @@ def test_a_store_without_atomic_commits_is_refused(name):
 
 def test_values_of_storage_options_never_appear_in_messages():
     error = OSError('error at http://me:s3cr3t@host:9/b: failed to parse "tok3n" as boolean; http://x:pw@other/')
-    said = one_line(error)
-    assert "s3cr3t" not in said
-    assert "tok3n" not in said
-    assert "pw" not in said
-    assert "failed to parse" in said
+    message = one_line(error)
+    assert "s3cr3t" not in message
+    assert "tok3n" not in message
+    assert "pw" not in message
+    assert "failed to parse" in message
 
 
 @pytest.mark.parametrize("tops", [{"t-6": 3, "t-0": 1}, {"t-0": 18}], ids=["no such channel", "behind its barrier"])

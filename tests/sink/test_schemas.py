@@ -44,21 +44,21 @@ def registry() -> Iterator[FakeRegistry]:
 
 
 def formats(registry: FakeRegistry | str, **options: str) -> RecordFormats:
-    given = {
+    settings = {
         "kafka.bootstrap.servers": "localhost:9", "topic": "orders", "value.format": "avro-confluent",
         "schemaRegistry.url": registry if isinstance(registry, str) else registry.url,
         "schemaRegistry.timeout": "20 seconds",
     }  # fmt: skip
-    target = SinkOptions.parse(given | {name.replace("__", "."): value for name, value in options.items()}).target
+    target = SinkOptions.parse(settings | {name.replace("__", "."): value for name, value in options.items()}).target
     assert isinstance(target, KafkaTarget)
     assert target.formats is not None
     return target.formats
 
 
-def writers_of(chosen: RecordFormats, columns: pa.Schema, ledger: Path | None) -> tuple[SideWriter, ...]:
+def writers_of(record_formats: RecordFormats, columns: pa.Schema, ledger: Path | None) -> tuple[SideWriter, ...]:
     """As a writer makes them when it is started."""
     schema = from_arrow_schema(columns)
-    return side_writers(chosen, [schema_of_side(side, schema) for side in chosen.sides], ledger)
+    return side_writers(record_formats, [schema_of_side(side, schema) for side in record_formats.sides], ledger)
 
 
 def plain(writer: SideWriter, value: bytes | None) -> dict | None:
@@ -75,8 +75,8 @@ def test_the_columns_of_the_source_and_of_the_sink_are_no_fields() -> None:
     for name in ("partition", "timestampType", "topic"):  # as people drop them
         rest = rows.remove(rows.get_field_index(name))
         assert field_columns(from_arrow_schema(rest)) == ()
-    alone = pa.schema([("offset", pa.int64()), ("timestamp", pa.timestamp("us", "UTC"))])
-    assert field_columns(from_arrow_schema(alone)) == ("offset", "timestamp")
+    time_columns = pa.schema([("offset", pa.int64()), ("timestamp", pa.timestamp("us", "UTC"))])
+    assert field_columns(from_arrow_schema(time_columns)) == ("offset", "timestamp")
     own = pa.schema([("offset", pa.string()), ("timestamp", pa.timestamp("us", "UTC")), ("event_time", pa.string())])
     assert field_columns(from_arrow_schema(own)) == ("offset", "timestamp", "event_time")
     (side,) = formats("http://localhost:9").sides
@@ -87,9 +87,9 @@ def test_the_columns_of_the_source_and_of_the_sink_are_no_fields() -> None:
 
 
 def test_keys_and_values_are_written_with_the_ids_of_their_subjects(registry: FakeRegistry) -> None:
-    chosen = formats(registry, key__format="avro-confluent", value__recordName="shop.Order")
+    record_formats = formats(registry, key__format="avro-confluent", value__recordName="shop.Order")
     columns = pa.schema([("key", pa.int64()), ("value", pa.struct([*ORDERS]))])
-    writers = writers_of(chosen, columns, None)
+    writers = writers_of(record_formats, columns, None)
     values = [
         {"shop": "Oslo", "amount": None},
         None,
@@ -97,27 +97,30 @@ def test_keys_and_values_are_written_with_the_ids_of_their_subjects(registry: Fa
     ]
     rows = pa.table({"value": values, "key": [1, 2, None], "topic": ["a", "b", "c"]}, schema=None)
     rows = rows.cast(pa.schema([columns.field("value"), columns.field("key"), ("topic", pa.string())]))
-    written = with_records(rows, writers, "task 0", 0)
-    assert written.column_names == ["value", "key", "topic"]
-    assert [plain(writers[0], one) for one in written["value"].to_pylist()] == values
-    assert [plain(writers[1], one) for one in written["key"].to_pylist()] == [1, 2, None]
+    encoded_rows = with_records(rows, writers, "task 0", 0)
+    assert encoded_rows.column_names == ["value", "key", "topic"]
+    assert [plain(writers[0], one) for one in encoded_rows["value"].to_pylist()] == values
+    assert [plain(writers[1], one) for one in encoded_rows["key"].to_pylist()] == [1, 2, None]
     assert list(registry.subjects) == ["orders-value", "orders-key"]
     assert json.loads(writers[0].schema.text)["namespace"] == "shop"
 
 
 def test_an_id_is_asked_for_once_and_stands_in_the_ledger(registry: FakeRegistry, tmp_path: Path) -> None:
-    chosen, ledger = formats(registry), tmp_path / "ledger"
+    record_formats, ledger = formats(registry), tmp_path / "ledger"
     registry.add("other-value", '"string"')
-    (first,) = writers_of(chosen, ORDERS, ledger)
+    (first,) = writers_of(record_formats, ORDERS, ledger)
     assert (first.schema_id, registry.requests) == (2, ["POST /subjects/orders-value/versions"])
     registry.rule = lambda _method, _path: reply(503, {"message": "away"})
     registry_of.cache_clear()  # as in another process
-    assert writers_of(chosen, ORDERS, ledger) == (first,)
+    assert writers_of(record_formats, ORDERS, ledger) == (first,)
     wider = ORDERS.append(pa.field("paid", pa.bool_()))
     with pytest.raises(UnavailableError, match=r"503"):
         writers_of(formats(registry, schemaRegistry__timeout="100 milliseconds"), wider, ledger)
     registry.rule = lambda _method, _path: None
-    assert [one.schema_id for columns in (wider, ORDERS) for one in writers_of(chosen, columns, ledger)] == [3, 2]
+    assert [one.schema_id for columns in (wider, ORDERS) for one in writers_of(record_formats, columns, ledger)] == [
+        3,
+        2,
+    ]
     with fake_registry() as another:  # its ids are others
         assert writers_of(formats(another), ORDERS, ledger)[0].schema_id == 1
 
@@ -135,27 +138,27 @@ def test_what_the_registry_does_not_accept_is_one_sentence_with_the_subject(regi
 
 
 def test_a_schema_that_is_only_looked_up_is_not_registered(registry: FakeRegistry) -> None:
-    chosen = formats(registry, schemaRegistry__register="false", value__subject="shared")
+    record_formats = formats(registry, schemaRegistry__register="false", value__subject="shared")
     with pytest.raises(InputError, match=r"subject shared lacks the schema of the value, .* \(the subject has no ver"):
-        writers_of(chosen, ORDERS, None)
+        writers_of(record_formats, ORDERS, None)
     registry.add("shared", '"string"')
     with pytest.raises(InputError, match=r"\(the subject has version 1, '\"string\"'\): register it, or set schemaReg"):
-        writers_of(chosen, ORDERS, None)
-    (side,) = chosen.sides
+        writers_of(record_formats, ORDERS, None)
+    (side,) = record_formats.sides
     known = registry.add("shared", schema_of_side(side, from_arrow_schema(ORDERS)).text)
-    assert writers_of(chosen, ORDERS, None)[0].schema_id == known
+    assert writers_of(record_formats, ORDERS, None)[0].schema_id == known
 
 
 def test_a_schema_that_is_given_is_checked_against_the_columns(registry: FakeRegistry, tmp_path: Path) -> None:
     text = json.dumps({"type": "record", "name": "o", "fields": [
         {"name": "amount", "type": "double"}, {"name": "shop", "type": "string"}]})  # fmt: skip
     (tmp_path / "o.avsc").write_text(text)
-    chosen = formats(registry, value__schema=f"file:{tmp_path}/o.avsc")
+    record_formats = formats(registry, value__schema=f"file:{tmp_path}/o.avsc")
     with pytest.raises(InputError, match=r"column amount has type bigint, and value.schema has the type double there"):
-        writers_of(chosen, ORDERS, None)
+        writers_of(record_formats, ORDERS, None)
     assert registry.requests == []
     columns = pa.schema([("shop", pa.string()), ("amount", pa.int32())])
-    (writer,) = writers_of(chosen, columns, None)
+    (writer,) = writers_of(record_formats, columns, None)
     rows = pa.table({"shop": ["Oslo", None], "amount": pa.array([1, 2], pa.int32())})
     assert plain(writer, with_records(rows.slice(0, 1), [writer], "", 0)["value"][0].as_py())["amount"] == 1.0
     with pytest.raises(InputError, match=r"column shop of row 11 of task 3 is null, and its field takes no null: drop"):
@@ -225,8 +228,8 @@ def test_a_batch_that_is_replayed_without_the_registry_has_the_same_bytes(
     started()
     sink.write_and_publish(1, "b", "c")
     sink.write_and_publish(2, "d")
-    found = sorted(value for _, _, value, _ in records_of(kafka.bootstrap, sink.topic))
-    assert found == [b"\0\0\0\0\1" + b"\2\2" + one for one in (b"a", b"b", b"c", b"d")]
+    stored_values = sorted(value for _, _, value, _ in records_of(kafka.bootstrap, sink.topic))
+    assert stored_values == [b"\0\0\0\0\1" + b"\2\2" + one for one in (b"a", b"b", b"c", b"d")]
 
 
 def test_confluents_deserializers_read_every_format(registry: FakeRegistry) -> None:
@@ -234,8 +237,8 @@ def test_confluents_deserializers_read_every_format(registry: FakeRegistry) -> N
     rows = pa.table({"shop": ["Oslo"], "amount": [7], "at": [1_700_000_000_000_000]}, schema=columns)
     read = {}
     for name in ("avro", "json", "protobuf"):
-        chosen = formats(registry, value__format=f"{name}-confluent", value__subject=f"{name}-value")
-        (writer,) = writers_of(chosen, columns, None)
+        record_formats = formats(registry, value__format=f"{name}-confluent", value__subject=f"{name}-value")
+        (writer,) = writers_of(record_formats, columns, None)
         read[name] = writer.schema, with_records(rows, [writer], "", 0)["value"][0].as_py()
     at = datetime(2023, 11, 14, 22, 13, 20, tzinfo=timezone.utc)
     context = SerializationContext("t", MessageField.VALUE)

@@ -8,7 +8,7 @@ from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 from keyedwm.core.rows import FOLLOWS_COALESCED
 from pyspark_wm_sink.batch.source_columns import warn_of_sparks_watermark
 from pyspark_wm_sink.writer import stream_writer
-from tests.sink.delta_sink import how, staged
+from tests.sink.delta_sink import how, stage_rows
 
 
 def schema(metadata):
@@ -26,7 +26,7 @@ def commits(path, metadata):
     """Two batches of a query whose rows have such a column."""
     writer, to = stream_writer({"path": str(path)}, schema(metadata), overwrite=False), how(path)
     for batch in range(2):
-        writer.commit([staged(to, [batch], batch=batch)], batch)
+        writer.commit([stage_rows(to, [batch], batch=batch)], batch)
 
 
 def test_rows_that_sparks_watermark_makes_late_are_warned_of_once_in_a_start(tmp_path, caplog):

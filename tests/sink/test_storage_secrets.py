@@ -30,7 +30,7 @@ def test_a_secret_in_a_storage_option_shows_in_no_error(storage: dict[str, str])
 
 
 @pytest.mark.parametrize(
-    ("path", "storage", "kind", "said"),
+    ("path", "storage", "kind", "sentence"),
     [
         ("hdfs://no-such.invalid:9000/t", {}, NoAnswerError, "at no-such.invalid:9000: no machine has this name"),
         ("hdfs://127.0.0.1:1/t", {}, NoAnswerError, "at 127.0.0.1:1: nothing listens at its port"),
@@ -40,8 +40,8 @@ def test_a_secret_in_a_storage_option_shows_in_no_error(storage: dict[str, str])
         ("hdfs:///t", {}, OptionError, "an address that names its server is expected"),
     ],
 )  # fmt: skip
-def test_an_address_at_which_nothing_answers_is_told_with_its_server(path, storage, kind, said) -> None:
-    with pytest.raises(kind, match=re.escape(said)) as told:
+def test_an_address_at_which_nothing_answers_is_told_with_its_server(path, storage, kind, sentence) -> None:
+    with pytest.raises(kind, match=re.escape(sentence)) as error:
         open_table(path, storage)
-    assert "fix your options" in str(told.value)
-    assert "nothing was lost" not in str(told.value)
+    assert "fix your options" in str(error.value)
+    assert "nothing was lost" not in str(error.value)

@@ -54,18 +54,18 @@ _WAIT_S = 240
 class Gate:
     """A thread that takes one step when it is told to; a step is all up to the next request."""
 
-    def __init__(self, name: str, what: Callable[[], None]) -> None:
+    def __init__(self, name: str, action: Callable[[], None]) -> None:
         self.ended = PUBLISHED
         self.over = False
         self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
-        self._thread = threading.Thread(target=self._run, args=(what,), name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(action,), name=name, daemon=True)
         self._thread.start()
         self._wait()
 
-    def _run(self, what: Callable[[], None]) -> None:
+    def _run(self, action: Callable[[], None]) -> None:
         try:
             self.pause()
-            what()
+            action()
         except BaseException as error:  # noqa: BLE001 (the test looks at it)
             self.ended = type(error).__name__
         self.over = True
@@ -87,7 +87,7 @@ class Gate:
         self._wait()
         return True
 
-    def take(self, steps: int) -> None:
+    def do_steps(self, steps: int) -> None:
         for _ in range(steps):
             self.step()
 
@@ -127,15 +127,15 @@ class Driver:
     def start(self) -> None:
         self.claim = recover(self.cluster, Ledger(self.ledger), owner=self.name)
 
-    def staged(self, batch: int) -> list[StagedRecords]:
+    def stage_records(self, batch: int) -> list[StagedRecords]:
         return [
             stage(self.how.plan, Task(query=QUERY, run=self.run, batch=batch, partition=number, attempt=0,
                                       number=next(NUMBERS)), [pa.record_batch({"value": [f"{batch}{row}"]})])
             for number, row in enumerate(ROWS)
         ]  # fmt: skip
 
-    def publish(self, batch: int, staged: list[StagedRecords] | None = None) -> None:
-        publish_to_kafka(self.how, staged or self.staged(batch), batch=batch)
+    def publish(self, batch: int, records: list[StagedRecords] | None = None) -> None:
+        publish_to_kafka(self.how, records or self.stage_records(batch), batch=batch)
 
 
 @dataclass
@@ -156,8 +156,8 @@ class Scene:
         self.original.start()
         self.original.publish(0)
         shutil.copytree(self.original.ledger, self.copy.ledger)
-        staged = self.original.staged(1)
-        self.gates["original"] = Gate("original", lambda: self.original.publish(1, staged))
+        records = self.original.stage_records(1)
+        self.gates["original"] = Gate("original", lambda: self.original.publish(1, records))
         self.gates["copy"] = Gate("copy", self._copy)
 
     def _copy(self) -> None:
@@ -196,11 +196,11 @@ def play(directory: Path, schedule: Callable[[Gate, Gate], None]) -> tuple[str, 
             schedule(original, copy)
             original.finish()
             copy.finish()
-            seen = scene.visible()
-            assert seen in (Counter(), WHOLE), f"a reader sees {dict(seen)}"
+            visible = scene.visible()
+            assert visible in (Counter(), WHOLE), f"a reader sees {dict(visible)}"
             again = [started_again(driver) for driver in (scene.original, scene.copy)]
-            seen = scene.visible()
-            assert seen == WHOLE, f"in the end a reader sees {dict(seen)}, and the drivers {again}"
+            visible = scene.visible()
+            assert visible == WHOLE, f"in the end a reader sees {dict(visible)}, and the drivers {again}"
             return original.ended, copy.ended, *again
         finally:
             close_shared()
@@ -219,15 +219,15 @@ def started_again(driver: Driver) -> str:
 
 def steps_of(directory: Path, name: str) -> int:
     """How many steps a driver takes that nobody disturbs."""
-    taken = 0
+    steps_taken = 0
 
-    def alone(original: Gate, copy: Gate) -> None:
-        nonlocal taken
+    def run_one_after_other(original: Gate, copy: Gate) -> None:
+        nonlocal steps_taken
         while (original if name == "original" else copy).step():
-            taken += 1
+            steps_taken += 1
 
-    play(directory, alone)
-    return taken
+    play(directory, run_one_after_other)
+    return steps_taken
 
 
 @pytest.mark.starts  # takes long
@@ -239,8 +239,8 @@ def test_one_of_two_drivers_publishes_wherever_the_other_stands(tmp_path: Path) 
         for second in range(first % 2, copies + 1, 2):
 
             def schedule(original: Gate, copy: Gate, first: int = first, second: int = second) -> None:
-                original.take(first)
-                copy.take(second)
+                original.do_steps(first)
+                copy.do_steps(second)
 
             ended[play(tmp_path / "scene", schedule)] += 1
     assert {original for original, *_ in ended} == {PUBLISHED, "FencedError"}
@@ -253,7 +253,7 @@ def test_one_of_two_drivers_publishes_in_any_order_of_their_requests(tmp_path: P
 
     def schedule(original: Gate, copy: Gate) -> None:
         while not (original.over and copy.over):
-            chance.choice([original, copy]).take(chance.choice([1, 1, 2, 5]))
+            chance.choice([original, copy]).do_steps(chance.choice([1, 1, 2, 5]))
 
     for _ in range(15):
         play(tmp_path / "scene", schedule)

@@ -108,11 +108,11 @@ def test_sources_with_other_snapshot_numbers_go_up_each_on_its_own():
 def test_the_snapshots_that_readers_of_a_union_are_told_go_up_whichever_source_has_a_batch():
     a, b = Source("a", 1, batch=30), Source("b", 1)
     record, _ = unite(a, b)
-    told = [record.snapshot]
+    snapshots = [record.snapshot]
     for rows in ([b.rows()], [a.rows()], [b.rows(), a.rows()], [b.rows()]):
         record = sealed(record, *rows)
-        told.append(record.snapshot)
-    assert told == [31, 32, 33, 34, 35]
+        snapshots.append(record.snapshot)
+    assert snapshots == [31, 32, 33, 34, 35]
     empty = BatchReport(query="q", run="r", batch=0, attempt="a", rows=0, control=(), event_tops={})
     assert seal(record, empty, SnapshotMode.BARRIER, ONCE).snapshot == 35
 
@@ -120,15 +120,15 @@ def test_the_snapshots_that_readers_of_a_union_are_told_go_up_whichever_source_h
 @pytest.mark.parametrize("is_empty", [False, True], ids=["rows in the batch before", "an empty batch before"])
 def test_the_snapshots_that_readers_are_told_go_up_when_barriers_come_into_a_query_that_had_none(is_empty):
     """The source's own number, 0, is below that of the batches, which readers were told until then."""
-    told, record = tuple(without(Source("a", 1).rows())), None
+    control_rows, record = tuple(without(Source("a", 1).rows())), None
     for batch in range(3):
-        report = BatchReport(query="q", run="r", batch=batch, attempt="a", rows=1, control=told, event_tops={})
+        report = BatchReport(query="q", run="r", batch=batch, attempt="a", rows=1, control=control_rows, event_tops={})
         if batch:
             report = replace(report, rows=0 if is_empty else 1, control=())
         record = seal(record, report, SnapshotMode.BATCH, ONCE)
         assert record.snapshot is None
-    told = tuple(Source("b", 1).rows())
-    report = BatchReport(query="q", run="r", batch=3, attempt="a", rows=1, control=told, event_tops={})
+    control_rows = tuple(Source("b", 1).rows())
+    report = BatchReport(query="q", run="r", batch=3, attempt="a", rows=1, control=control_rows, event_tops={})
     for mode in SnapshotMode:
         assert seal(record, report, mode, ONCE).snapshot == 3
     assert seal(None, report, SnapshotMode.BARRIER, ONCE).snapshot == 0
@@ -170,10 +170,12 @@ def test_two_sources_that_lack_a_barrier_each_are_not_taken_for_a_whole_one():
 def test_a_source_that_told_something_but_delivered_no_barrier_is_refused():
     a, b = Source("a", 1), Source("b", 1)
     record, _ = unite(a, b)
-    told = [replace(row, channel=None, offset=None) for row in b.rows() if row.kind is ControlKind.WATERMARK]
-    assert told
-    with pytest.raises(InputError, match=f"none of the barrier rows of source {told[0].source}, which has other"):
-        sealed(record, a.rows(), told)
+    watermark_rows = [replace(row, channel=None, offset=None) for row in b.rows() if row.kind is ControlKind.WATERMARK]
+    assert watermark_rows
+    with pytest.raises(
+        InputError, match=f"none of the barrier rows of source {watermark_rows[0].source}, which has other"
+    ):
+        sealed(record, a.rows(), watermark_rows)
 
 
 def test_one_channel_of_two_sources_is_refused_under_exactly_once():
@@ -181,9 +183,9 @@ def test_one_channel_of_two_sources_is_refused_under_exactly_once():
     again = [replace(row, source="another") for row in b.rows() if row.kind is ControlKind.BARRIER]
     with pytest.raises(
         InputError, match="channel a-0 comes from two sources of this query: load the topic once"
-    ) as told:
+    ) as error:
         sealed(None, a.rows(), again)
-    assert "write topics of the same name in two clusters in a query each" in told.value.message
+    assert "write topics of the same name in two clusters in a query each" in error.value.message
     assert sealed(None, again, again, guarantee=LEAST).snapshot == 0
 
 
@@ -201,5 +203,5 @@ def test_a_table_keeps_control_rows_as_tables_of_version_1_have_them(kind):
     columns = table_columns(schema, drop_control=False, table="a Delta table")
     assert columns.field("control").type.names == list(CONTROL_FIELDS_1)
     row = {"value": "x", "control": {"kind": "idle", "source": "s"} if "source" in kind.names else {"kind": "idle"}}
-    staged = pa.Table.from_pylist([row], pa.schema([("value", pa.string()), ("control", kind)])).cast(columns)
-    assert staged.to_pylist()[0]["control"] == dict.fromkeys(CONTROL_FIELDS_1) | {"kind": "idle"}
+    staged_table = pa.Table.from_pylist([row], pa.schema([("value", pa.string()), ("control", kind)])).cast(columns)
+    assert staged_table.to_pylist()[0]["control"] == dict.fromkeys(CONTROL_FIELDS_1) | {"kind": "idle"}

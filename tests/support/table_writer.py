@@ -47,7 +47,7 @@ def run(job: Job) -> None:
     """Publish each batch; prints its number when it is published, and at the end the conflicts with other writers."""
     from keyedwm.core.errors import UnavailableError
     from pyspark_wm_sink.tables.publish import publish
-    from tests.sink.table_sink import staged
+    from tests.sink.table_sink import stage_rows
 
     to, conflicts = publication(job.options)
     print(READY, flush=True)
@@ -57,10 +57,10 @@ def run(job: Job) -> None:
         rows = pa.table({"n": pa.array(numbers_of(job.number, batch), pa.int64())})
         while True:
             try:
-                message = staged(to, rows, batch, job.query)
+                message = stage_rows(to, rows, batch, job.query)
                 publish(to, [message], batch=batch)
                 publish(to, [message], batch=batch)
-                publish(to, [staged(to, rows, batch, job.query)], batch=batch)
+                publish(to, [stage_rows(to, rows, batch, job.query)], batch=batch)
                 break
             except (UnavailableError, OSError) as error:
                 print(f"again: {type(error).__name__}: {error}", file=sys.stderr, flush=True)

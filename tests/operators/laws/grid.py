@@ -260,7 +260,7 @@ class RowGridModel(ScalarModel):
                 first = channel_messages[0].offset
                 limits = Retention(max_windows=self.retention.max_windows or 10**9)
                 self.channels[channel] = OffsetGridModel(
-                    self.window.size, self.window.step, first, self.full, limits, self.rows, made=self.results
+                    self.window.size, self.window.step, first, self.full, limits, self.rows, results=self.results
                 )
             self.channels[channel].add_messages(channel_messages, now_ms)
 

@@ -31,7 +31,7 @@ def follows_the_model(kind: Kind, window: object, full: CompletedBy, seed: int) 
         assert player.operator.next_timeout_ms == model.next_timeout()
     counts = player.operator.counts
     assert counts.given == sum(len(argument) for name, argument, _ in clock_steps if name == "add_message")
-    assert (counts.rejected, counts.dropped_messages) == (len(model.rejected), model.dropped)
+    assert (counts.rejected, counts.dropped_messages) == (len(model.rejected), model.dropped_messages)
     if random.Random(seed).random() < 0.5:
         begin = len(model.results)
         model.finish()

@@ -77,7 +77,7 @@ TABLES: dict[str, tuple[str, str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-def main(where: Path, *wanted: str) -> None:
+def main(where: Path, *names: str) -> None:
     """Make the tables, or those that are named."""
     spark = (
         SparkSession.builder.master("local[1]")
@@ -87,7 +87,7 @@ def main(where: Path, *wanted: str) -> None:
         .config("spark.sql.shuffle.partitions", "1")
         .getOrCreate()
     )
-    for name in wanted or TABLES:
+    for name in names or TABLES:
         columns, more, then = TABLES[name]
         place = where.absolute() / name
         shutil.rmtree(place, ignore_errors=True)
