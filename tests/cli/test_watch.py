@@ -167,7 +167,7 @@ def test_a_broker_that_goes_away_later_is_shown_and_ends_nothing(planted, monkey
     monkeypatch.setattr(planted.cluster, "asked", [])
     picture = watch._look(planted.reader())
     assert picture.trouble == "no broker answers"
-    assert "fetch_offsets" not in planted.cluster.asked  # it would be waited for, too
+    assert "fetch_offsets" not in planted.cluster.requests  # it would be waited for, too
 
 
 def test_the_idle_timeout_is_that_of_the_query_unless_another_is_asked_for(monkeypatch, tmp_path):

@@ -37,16 +37,16 @@ def make_topic(cluster: Cluster, new_topic: Callable[[], str]) -> Iterator[Calla
     """Creates a topic with so many partitions and these settings; deleted afterwards."""
     from keyedwm.testing import admin
 
-    made: list[str] = []
+    topics: list[str] = []
 
     def make(partitions: int = 1, **settings: str) -> str:
         name = new_topic()
         admin.create_topic(cluster, name, partitions, {key.replace("_", "."): value for key, value in settings.items()})
-        made.append(name)
+        topics.append(name)
         return name
 
     yield make
-    for name in made:
+    for name in topics:
         if cluster.partitions([name], missing_ok=True):
             admin.delete_topic(cluster, name)
 

@@ -43,47 +43,47 @@ def seeds() -> list[bytes]:
 
 def damaged(batch: bytes, chance: random.Random) -> bytes:
     """One mutation: bytes changed, set, cut, doubled or moved; half of them signed anew."""
-    data = bytearray(batch)
+    batch_bytes = bytearray(batch)
     for _ in range(chance.choice((1, 1, 1, 2, 5))):
-        at = chance.randrange(len(data))
+        at = chance.randrange(len(batch_bytes))
         kind = chance.randrange(5)
         if kind == 0:
-            data[at] ^= 1 << chance.randrange(8)
+            batch_bytes[at] ^= 1 << chance.randrange(8)
         elif kind == 1:
-            data[at] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+            batch_bytes[at] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
         elif kind == 2:
-            del data[at : at + chance.randrange(1, 9)]
+            del batch_bytes[at : at + chance.randrange(1, 9)]
         elif kind == 3:
-            data[at:at] = data[at : at + chance.randrange(1, 9)]
+            batch_bytes[at:at] = batch_bytes[at : at + chance.randrange(1, 9)]
         else:
-            data[at : at + 4] = chance.choice((b"\xff\xff\xff\x7f", b"\xff\xff\xff\xff", b"\x80\x00\x00\x00"))
-        if len(data) <= HEADER:
+            batch_bytes[at : at + 4] = chance.choice((b"\xff\xff\xff\x7f", b"\xff\xff\xff\xff", b"\x80\x00\x00\x00"))
+        if len(batch_bytes) <= HEADER:
             break
-    if chance.random() < 0.5 and len(data) > HEADER:
+    if chance.random() < 0.5 and len(batch_bytes) > HEADER:
         if chance.random() < 0.8:
-            data[8:12] = (len(data) - 12).to_bytes(4, "big")
-        return signed(data)
-    return bytes(data)
+            batch_bytes[8:12] = (len(batch_bytes) - 12).to_bytes(4, "big")
+        return signed(batch_bytes)
+    return bytes(batch_bytes)
 
 
 def outcome(batch: bytes, limits: WireLimits = LIMITS) -> str:
     """What became of one batch; raises AssertionError if it is anything else than allowed."""
     try:
-        ours = read_by_us(batch, limits=limits)
+        own_records = read_by_us(batch, limits=limits)
     except CorruptRecordError as error:
-        named = error.topic == "t" and error.partition == 3 and f"offset {error.offset} of t-3 " in str(error)
-        return "refused" if named else "refused without saying where"
+        names_place = error.topic == "t" and error.partition == 3 and f"offset {error.offset} of t-3 " in str(error)
+        return "refused" if names_place else "refused without saying where"
     except RecordTooLargeError as error:
         return "refused" if "offset " in str(error) and " of t-3 " in str(error) else "refused without saying where"
-    if not ours:
+    if not own_records:
         return "no rows"
-    assert ours == read_plainly(batch)
+    assert own_records == read_plainly(batch)
     return "read"
 
 
-def read_batch(batch: bytes, wanted: records.ColumnSelection) -> Iterator[records.Records]:
+def read_batch(batch: bytes, columns: records.ColumnSelection) -> Iterator[records.Records]:
     """The records of one batch."""
-    return records.read_records(find_batches(WHERE, batch, 0), EVERYTHING, wanted)
+    return records.read_records(find_batches(WHERE, batch, 0), EVERYTHING, columns)
 
 
 def taken_by(act: Callable[[], T]) -> tuple[T, int]:
@@ -99,7 +99,7 @@ def run(count: int, seed: int) -> Counter[str]:
     """Mutate `count` batches; what became of them, by kind."""
     chance = random.Random(seed)
     sound = seeds()
-    seen: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     for batch in sound:  # what compiles takes memory too, once
         outcome(batch)
         outcome(batch, SMALL)
@@ -109,19 +109,19 @@ def run(count: int, seed: int) -> Counter[str]:
             limits = SMALL if number % 2 else LIMITS
             became, taken_bytes = taken_by(lambda batch=batch, limits=limits: outcome(batch, limits))
             assert taken_bytes <= MOST_BYTES, f"{taken_bytes} bytes were taken"
-            seen[became] += 1
+            outcomes[became] += 1
         except Exception as error:
             message = f"mutation {number} of seed {seed}: {batch.hex()}"
             raise AssertionError(message) from error
-    return seen
+    return outcomes
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--count", type=int, default=100_000)
     options.add_argument("--seed", type=int, default=1)
-    given = options.parse_args()
-    print(dict(run(given.count, given.seed)))
+    options_given = options.parse_args()
+    print(dict(run(options_given.count, options_given.seed)))
 
 
 if __name__ == "__main__":

@@ -24,12 +24,12 @@ MOST_SAID = 1_000
 _TRIES = 8  # not every change can be encoded
 
 
-def changed(value: Any, chance: random.Random, share: float) -> Any:
+def altered_value(value: Any, chance: random.Random, share: float) -> Any:
     """A value of an answer in which about a share of the fields is another."""
     if isinstance(value, dict):
-        return {name: changed(of, chance, share) for name, of in value.items()}
+        return {name: altered_value(of, chance, share) for name, of in value.items()}
     if isinstance(value, list):
-        return [changed(one, chance, share) for one in value] * _times(chance, share)
+        return [altered_value(one, chance, share) for one in value] * _times(chance, share)
     if chance.random() > share:
         return value
     others = {bool: (not value,), int: NUMBERS, str: NAMES, bytes: (b"", bytes(61), chance.randbytes(80))}
@@ -47,7 +47,7 @@ def lie_of(seed: int, share: float) -> Lie:
     def lie(request: Request, broker: HostileBroker) -> list[bytes]:
         for _ in range(_TRIES):
             try:
-                return [framed(request, changed(hostile._ANSWERS[request.api](broker), chance, share))]
+                return [framed(request, altered_value(hostile._ANSWERS[request.api](broker), chance, share))]
             except (ValueError, TypeError, AttributeError, OverflowError, KeyError, struct.error):  # noqa: PERF203
                 continue
         return [broker.honest(request)]
@@ -70,9 +70,9 @@ def one(broker: HostileBroker, seed: int) -> str:
         act(cluster)
         return "answered"
     except KeyedwmError as error:
-        said = str(error)
-        assert said.isprintable(), f"{call}, seed {seed}: {said!r}"
-        assert len(said) <= MOST_SAID, f"{call}, seed {seed}: {said[:MOST_SAID]}"
+        error_text = str(error)
+        assert error_text.isprintable(), f"{call}, seed {seed}: {error_text!r}"
+        assert len(error_text) <= MOST_SAID, f"{call}, seed {seed}: {error_text[:MOST_SAID]}"
         return type(error).__name__
     except Exception as error:
         raise AssertionError(f"{call}, seed {seed}: {error!r} is no error for the user") from error
@@ -86,14 +86,14 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--seconds", type=float, default=60)
     options.add_argument("--seed", type=int, default=1)
-    given = options.parse_args()
-    deadline_s, seed = time.monotonic() + given.seconds, given.seed
-    seen: Counter[str] = Counter()
+    arguments = options.parse_args()
+    deadline_s, seed = time.monotonic() + arguments.seconds, arguments.seed
+    outcomes: Counter[str] = Counter()
     with hostile_broker() as broker:
         while time.monotonic() < deadline_s:
-            seen[one(broker, seed)] += 1
+            outcomes[one(broker, seed)] += 1
             seed += 1
-    print(f"seeds {given.seed} to {seed - 1}, no finding: {dict(seen)}")
+    print(f"seeds {arguments.seed} to {seed - 1}, no finding: {dict(outcomes)}")
 
 
 if __name__ == "__main__":

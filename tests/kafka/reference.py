@@ -75,20 +75,20 @@ def read_plainly(batch: bytes) -> list[Record]:
     """The records of one sound or damaged batch, one by one; raises whatever it stumbles over."""
     base, attributes = struct.unpack_from(">q", batch)[0], struct.unpack_from(">h", batch, 21)[0]
     first, latest = struct.unpack_from(">qq", batch, 27)
-    data = _DECOMPRESS[attributes & 7](batch[61 : 12 + struct.unpack_from(">i", batch, 8)[0]])
+    record_bytes = _DECOMPRESS[attributes & 7](batch[61 : 12 + struct.unpack_from(">i", batch, 8)[0]])
     records, at = [], 0
     for _ in range(struct.unpack_from(">i", batch, 57)[0]):
-        length, at = _number(data, at)
+        length, at = _number(record_bytes, at)
         end = at + length
-        time, at = _number(data, at + 1)
-        offset, at = _number(data, at)
-        key, at = _bytes(data, at)
-        value, at = _bytes(data, at)
-        count, at = _number(data, at)
+        time, at = _number(record_bytes, at + 1)
+        offset, at = _number(record_bytes, at)
+        key, at = _bytes(record_bytes, at)
+        value, at = _bytes(record_bytes, at)
+        count, at = _number(record_bytes, at)
         headers = []
         for _ in range(count):
-            name, at = _bytes(data, at)
-            content, at = _bytes(data, at)
+            name, at = _bytes(record_bytes, at)
+            content, at = _bytes(record_bytes, at)
             headers.append((name.decode("utf-8", "replace"), content))
         if at != end:
             raise ValueError("lengths do not add up")
@@ -106,10 +106,10 @@ _DECOMPRESS = {
 }
 
 
-def _number(data: bytes, at: int) -> tuple[int, int]:
+def _number(record_bytes: bytes, at: int) -> tuple[int, int]:
     result = shift = 0
     while True:
-        byte = data[at]
+        byte = record_bytes[at]
         result |= (byte & 127) << shift
         shift += 7
         at += 1
@@ -117,9 +117,9 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
             return (result >> 1) ^ -(result & 1), at
 
 
-def _bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
-    length, at = _number(data, at)
-    return (None, at) if length < 0 else (data[at : at + length], at + length)
+def _bytes(record_bytes: bytes, at: int) -> tuple[bytes | None, int]:
+    length, at = _number(record_bytes, at)
+    return (None, at) if length < 0 else (record_bytes[at : at + length], at + length)
 
 
 def read_by_us(
@@ -135,12 +135,12 @@ def read_by_us(
     if len(whole) < len(batches):
         # A fetch would stop here and meet the damaged batch first in the next answer.
         verify(replace(batches, table=batches.table[len(whole) :]), span[0])
-    found: list[Record] = []
+    own_records: list[Record] = []
     for records in read_records(batches, span, ColumnSelection(headers=True), aborted, limits):
         for column in (records.key, records.value, records.headers):
             column.validate(full=True)
         headers = [tuple((h["key"], h["value"]) for h in row or ()) for row in records.headers.to_pylist()]
-        found += map(
+        own_records += map(
             Record,
             records.offset.tolist(),
             records.timestamp_ms.tolist(),
@@ -149,4 +149,4 @@ def read_by_us(
             headers,
             records.timestamp_type.tolist(),
         )
-    return found
+    return own_records

@@ -40,18 +40,18 @@ def produce(cluster: Cluster, topic: str, batch: bytes) -> None:
     (node,) = cluster.leaders([TopicPartition(topic, 0)], retry)
     kind = ProduceRequest.TopicProduceData
     part = kind.PartitionProduceData(index=0, records=batch)
-    data = [kind(name=topic, partition_data=[part])]
-    request = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=10_000, topic_data=data, max_version=11)
+    topic_data = [kind(name=topic, partition_data=[part])]
+    request = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=10_000, topic_data=topic_data, max_version=11)
     answer = cluster.connection.call(node, request)
     assert answer.responses[0].partition_responses[0].error_code == 0
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    "columns",
     [ColumnSelection(control_header=HEADER), ColumnSelection(headers=True, control_header=HEADER), ColumnSelection()],
 )
 def test_a_header_bomb_takes_bounded_memory_and_builds_no_header_of_a_control_record(
-    cluster: Cluster, make_topic: MakeTopic, wanted: ColumnSelection, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, make_topic: MakeTopic, columns: ColumnSelection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bomb = header_bomb()
     assert len(bomb) < 1_000
@@ -60,19 +60,19 @@ def test_a_header_bomb_takes_bounded_memory_and_builds_no_header_of_a_control_re
     built: list[int] = []
     build = records._headers
 
-    def counted(data: Any, starts: Any, counts: Any) -> Any:
+    def build_counted(header_bytes: Any, starts: Any, counts: Any) -> Any:
         built.append(int(counts.sum()))
-        return build(data, starts, counts)
+        return build(header_bytes, starts, counts)
 
-    monkeypatch.setattr(records, "_headers", counted)
+    monkeypatch.setattr(records, "_headers", build_counted)
     span = [OffsetRange(topic, 0, 0, 31)]
-    list(read_ranges(cluster, span, wanted))  # what compiles takes memory, once
+    list(read_ranges(cluster, span, columns))  # what compiles takes memory, once
 
     def read() -> int:
-        return sum(len(part.records.control_records) for part in read_ranges(cluster, span, wanted))
+        return sum(len(part.records.control_records) for part in read_ranges(cluster, span, columns))
 
-    found, taken_bytes = fuzz.taken_by(read)
-    assert found == (31 if wanted.control_header else 0)
+    control_count, taken_bytes = fuzz.taken_by(read)
+    assert control_count == (31 if columns.control_header else 0)
     assert taken_bytes <= fuzz.MOST_BYTES
     assert sum(built) == 0
 
@@ -81,10 +81,12 @@ def test_a_header_bomb_takes_bounded_memory_and_builds_no_header_of_a_control_re
 def test_control_records_that_compress_well_take_bounded_memory() -> None:
     bomb = write([Record(offset, 0, None, b"", ((HEADER, b"1"),)) for offset in range(200_000)], Codec.ZSTD)
     assert len(bomb) < 2_000_000
-    wanted = ColumnSelection(control_header=HEADER)
-    fuzz.taken_by(lambda: sum(len(part.control_records) for part in fuzz.read_batch(bomb, wanted)))
-    found, taken_bytes = fuzz.taken_by(lambda: sum(len(part.control_records) for part in fuzz.read_batch(bomb, wanted)))
-    assert found == 200_000
+    columns = ColumnSelection(control_header=HEADER)
+    fuzz.taken_by(lambda: sum(len(part.control_records) for part in fuzz.read_batch(bomb, columns)))
+    control_count, taken_bytes = fuzz.taken_by(
+        lambda: sum(len(part.control_records) for part in fuzz.read_batch(bomb, columns))
+    )
+    assert control_count == 200_000
     assert taken_bytes <= 2 * fuzz.MOST_BYTES
 
 
@@ -92,13 +94,13 @@ def longest(codec: Codec, block_bytes: int | None) -> bytes:
     """Three records of nearly the longest that are decompressed; for snappy in blocks of a size, None: Java's."""
     value = bytes(LIMITS.unit_bytes - 64)
     sound = write([Record(offset, 0, None, value) for offset in range(3)])
-    data = sound[fuzz.HEADER :]
+    content = sound[fuzz.HEADER :]
     if block_bytes is None:
-        packed = codecs.compress(codec, data)
+        packed = codecs.compress(codec, content)
     else:
         packed = codecs.compress(Codec.SNAPPY, b"")
-        for at in range(0, len(data), block_bytes):
-            block = snappy.compress(data[at : at + block_bytes])
+        for at in range(0, len(content), block_bytes):
+            block = snappy.compress(content[at : at + block_bytes])
             packed += struct.pack(">i", len(block)) + block
     head = bytearray(sound[: fuzz.HEADER])
     struct.pack_into(">i", head, 8, len(head) - 12 + len(packed))
@@ -127,11 +129,11 @@ def test_the_longest_records_that_are_read_take_bounded_memory(
 
 def test_many_small_gzip_members_are_handed_over_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
     member = gzip.compress(b"x", mtime=0)
-    data = member * 20_000
-    fed = 0
+    gzip_bytes = member * 20_000
+    fed_bytes = 0
     make = zlib.decompressobj
 
-    class Counted:
+    class CountingDecompressor:
         def __init__(self, window: int) -> None:
             self._one = make(window)
 
@@ -139,57 +141,57 @@ def test_many_small_gzip_members_are_handed_over_once_each(monkeypatch: pytest.M
             return getattr(self._one, name)
 
         def decompress(self, part: Any, most: int) -> bytes:
-            nonlocal fed
-            fed += len(part)
+            nonlocal fed_bytes
+            fed_bytes += len(part)
             return self._one.decompress(part, most)
 
-    monkeypatch.setattr(codecs.zlib, "decompressobj", Counted)
-    assert b"".join(codecs.chunks(Codec.GZIP, data, A_MIB)) == b"x" * 20_000
-    assert fed <= 20 * len(data)
+    monkeypatch.setattr(codecs.zlib, "decompressobj", CountingDecompressor)
+    assert b"".join(codecs.chunks(Codec.GZIP, gzip_bytes, A_MIB)) == b"x" * 20_000
+    assert fed_bytes <= 20 * len(gzip_bytes)
 
 
 def test_three_megabytes_of_empty_gzip_members_cost_one_look_each(monkeypatch: pytest.MonkeyPatch) -> None:
     member = gzip.compress(b"", mtime=0)
     members = 3 * (1 << 20) // len(member)
-    fed = made = 0
+    fed_bytes = decompressor_count = 0
     make = zlib.decompressobj
 
-    class Counted:
+    class CountingDecompressor:
         def __init__(self, window: int) -> None:
-            nonlocal made
-            made += 1
+            nonlocal decompressor_count
+            decompressor_count += 1
             self._one = make(window)
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self._one, name)
 
         def decompress(self, part: Any, most: int) -> bytes:
-            nonlocal fed
-            fed += len(part)
+            nonlocal fed_bytes
+            fed_bytes += len(part)
             return self._one.decompress(part, most)
 
-    monkeypatch.setattr(codecs.zlib, "decompressobj", Counted)
+    monkeypatch.setattr(codecs.zlib, "decompressobj", CountingDecompressor)
     assert list(codecs.chunks(Codec.GZIP, member * members, A_MIB)) == []
-    assert made == members
-    assert fed <= 256 * members
+    assert decompressor_count == members
+    assert fed_bytes <= 256 * members
 
 
 def test_a_gzip_member_for_each_record_makes_no_more_pieces_than_one_member() -> None:
     batch = write([Record(offset, 0, None, b"") for offset in range(9_000)])
     records_only = batch[fuzz.HEADER :]
-    cut = [records_only[at : at + 9] for at in range(0, len(records_only), 9)]
-    assert len(cut) > 5_000
+    pieces = [records_only[at : at + 9] for at in range(0, len(records_only), 9)]
+    assert len(pieces) > 5_000
     one, many = (
-        list(codecs.chunks(Codec.GZIP, data, A_MIB))
-        for data in (gzip.compress(records_only), b"".join(gzip.compress(part) for part in cut))
+        list(codecs.chunks(Codec.GZIP, gzip_bytes, A_MIB))
+        for gzip_bytes in (gzip.compress(records_only), b"".join(gzip.compress(part) for part in pieces))
     )
     assert one == many == [records_only]
 
 
 def test_gzip_members_of_any_size_are_read_whole() -> None:
     parts = [bytes([n % 251]) * n for n in (0, 1, 255, 256, 257, 70_000, 5 << 20, 3)]
-    data = b"".join(gzip.compress(part) for part in parts)
-    assert b"".join(codecs.chunks(Codec.GZIP, data, A_MIB)) == b"".join(parts)
+    gzip_bytes = b"".join(gzip.compress(part) for part in parts)
+    assert b"".join(codecs.chunks(Codec.GZIP, gzip_bytes, A_MIB)) == b"".join(parts)
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])

@@ -25,9 +25,9 @@ MakeTopic = Callable[..., str]
 
 
 def test_no_broker_is_named_with_its_address() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as socket_taken:
+        socket_taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{socket_taken.getsockname()[1]}"
         config = ClientConfig.from_options({"bootstrap.servers": address})
         with pytest.raises(UnavailableError, match=f"no Kafka broker answered at {address} within 500 ms"):
             Cluster.connect(config, timeout_ms=500)
@@ -69,8 +69,8 @@ def test_offsets_by_end_and_by_time(cluster: Cluster, make_topic: MakeTopic) -> 
     produce.send(cluster, topic, {1: pa.table({"value": ["a", "b", "c"], "timestamp": [10, 20, 30]})})
     assert cluster.earliest([(topic, 0), (topic, 1)]) == {(topic, 0): 0, (topic, 1): 0}
     assert cluster.latest([(topic, 0), (topic, 1)]) == {(topic, 0): 0, (topic, 1): 3}
-    asked = {(topic, 1): 11, (topic, 0): 0}
-    assert cluster.by_timestamp(asked) == {(topic, 1): 1, (topic, 0): None}
+    times = {(topic, 1): 11, (topic, 0): 0}
+    assert cluster.by_timestamp(times) == {(topic, 1): 1, (topic, 0): None}
     assert cluster.by_timestamp({(topic, 1): 31}) == {(topic, 1): None}
     with pytest.raises(InputError, match="timestamp -5"):
         cluster.by_timestamp({(topic, 1): -5})
@@ -95,8 +95,8 @@ def test_a_topic_deleted_and_made_anew_is_found_again(cluster: Cluster, make_top
 def test_committed_positions_come_back_with_their_metadata(cluster: Cluster, make_topic: MakeTopic) -> None:
     topic = make_topic(3)
     group = f"g-{topic}"
-    refused = cluster.commit_offsets(group, {(topic, 0): (5, "state é"), (topic, 1): (6, "x" * 5_000)})
-    assert refused == {(topic, 0): Code.NONE, (topic, 1): Code.OFFSET_METADATA_TOO_LARGE}
+    codes = cluster.commit_offsets(group, {(topic, 0): (5, "state é"), (topic, 1): (6, "x" * 5_000)})
+    assert codes == {(topic, 0): Code.NONE, (topic, 1): Code.OFFSET_METADATA_TOO_LARGE}
     assert cluster.fetch_offsets(group, [(topic, p) for p in range(3)]) == {(topic, 0): Committed(5, "state é")}
     cluster.commit_offsets(group, {(topic, 0): (9, "")})
     assert cluster.fetch_offsets(group, [(topic, 0)]) == {TopicPartition(topic, 0): Committed(9, "")}
@@ -116,13 +116,13 @@ def test_a_stale_coordinator_is_looked_up_again(cluster: Cluster, make_topic: Ma
 
 def test_one_connection_set_serves_a_process_and_many_threads(config: ClientConfig, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
-    found = []
-    threads = [threading.Thread(target=lambda: found.append(shared(config).latest([(topic, 0)]))) for _ in range(8)]
+    answers = []
+    threads = [threading.Thread(target=lambda: answers.append(shared(config).latest([(topic, 0)]))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [{(topic, 0): 0}] * 8
+    assert answers == [{(topic, 0): 0}] * 8
     assert shared(config) is shared(ClientConfig.from_options({"bootstrap.servers": config.addresses}))
     shared(config).close()
     assert shared(config).usable, "a closed cluster is replaced"
@@ -140,11 +140,11 @@ def _child(config: ClientConfig, inherited: Cluster, topic: str, answer: Connect
 def test_a_forked_child_gets_its_own_connections(config: ClientConfig, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     parents = shared(config)
-    ours, theirs = multiprocessing.Pipe()
-    child = multiprocessing.get_context("fork").Process(target=_child, args=(config, parents, topic, theirs))
+    own_end, child_end = multiprocessing.Pipe()
+    child = multiprocessing.get_context("fork").Process(target=_child, args=(config, parents, topic, child_end))
     child.start()
-    assert ours.poll(240)
-    assert ours.recv() == (False, {(topic, 0): 0})
+    assert own_end.poll(240)
+    assert own_end.recv() == (False, {(topic, 0): 0})
     child.join()
     assert parents.latest([(topic, 0)]) == {(topic, 0): 0}, "the parent's connections live on"
     parents.close()

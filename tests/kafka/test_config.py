@@ -39,7 +39,7 @@ def test_a_protocol_before_a_host_is_passed_over_as_kafkas_own_clients_do():
 
 
 @pytest.mark.parametrize(
-    ("options", "named"),
+    ("options", "property_name"),
     [
         ({}, "kafka.bootstrap.servers"),
         ({"bootstrap.servers": "no-port"}, "kafka.bootstrap.servers"),
@@ -62,8 +62,8 @@ def test_a_protocol_before_a_host_is_passed_over_as_kafkas_own_clients_do():
         (SASL | {"sasl.mechanism": "MD5"}, "kafka.sasl.mechanism"),
     ],
 )
-def test_a_wrong_property_is_named_with_its_prefix(options: dict[str, str], named: str) -> None:
-    with pytest.raises(OptionError, match=named.replace(".", r"\.")):
+def test_a_wrong_property_is_named_with_its_prefix(options: dict[str, str], property_name: str) -> None:
+    with pytest.raises(OptionError, match=property_name.replace(".", r"\.")):
         ClientConfig.from_options(options)
 
 
@@ -88,9 +88,9 @@ def test_the_login_is_read_from_the_jaas_entry() -> None:
 
 @pytest.mark.parametrize("address", ["user:hidden@host:9092", "SASL_SSL://user:hidden@host:9092,other:9092"])
 def test_a_login_in_an_address_is_refused_unseen(address: str) -> None:
-    with pytest.raises(OptionError, match=r"holds an @: a login is given by kafka\.sasl") as met:
+    with pytest.raises(OptionError, match=r"holds an @: a login is given by kafka\.sasl") as error:
         ClientConfig.from_options({"bootstrap.servers": address})
-    assert "hidden" not in str(met.value)
+    assert "hidden" not in str(error.value)
 
 
 def test_no_secret_shows() -> None:
@@ -114,10 +114,10 @@ TLS = {"bootstrap.servers": "h:1", "security.protocol": "SSL"}
 
 
 def context_of(**options: str) -> ssl.SSLContext:
-    given = TLS | {name.replace("_", "."): value for name, value in options.items()}
-    found = ClientConfig.from_options(given).security.as_kafka_python()["ssl_context"]
-    assert isinstance(found, ssl.SSLContext)
-    return found
+    settings = TLS | {name.replace("_", "."): value for name, value in options.items()}
+    context = ClientConfig.from_options(settings).security.as_kafka_python()["ssl_context"]
+    assert isinstance(context, ssl.SSLContext)
+    return context
 
 
 @pytest.mark.parametrize(
@@ -135,22 +135,22 @@ def test_the_enabled_tls_versions_are_kept(enabled: str | None, oldest: ssl.TLSV
 
 
 def test_the_cipher_suites_are_kept_by_their_java_names() -> None:
-    named = "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"
-    context = context_of(ssl_cipher_suites=named)
+    suites = "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"
+    context = context_of(ssl_cipher_suites=suites)
     older = {c["name"] for c in context.get_ciphers() if c["protocol"] != "TLSv1.3"}
     assert older == {"ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-ECDSA-CHACHA20-POLY1305"}
     assert context.maximum_version is ssl.TLSVersion.TLSv1_2, "no suite of TLS 1.3 was named"
 
 
 def test_all_suites_of_tls_1_3_alone_leave_no_older_version() -> None:
-    named = "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256"
-    assert context_of(ssl_cipher_suites=named).minimum_version is ssl.TLSVersion.TLSv1_3
-    both = context_of(ssl_cipher_suites=f"{named},TLS_RSA_WITH_AES_128_CBC_SHA")
+    suites = "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256"
+    assert context_of(ssl_cipher_suites=suites).minimum_version is ssl.TLSVersion.TLSv1_3
+    both = context_of(ssl_cipher_suites=f"{suites},TLS_RSA_WITH_AES_128_CBC_SHA")
     assert (both.minimum_version, both.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "sentence"),
     [
         ({"ssl.enabled.protocols": "TLSv1.1,TLSv1.2"}, r"kafka\.ssl\.enabled\.protocols.*TLSv1\.1"),
         ({"ssl.enabled.protocols": ","}, r"kafka\.ssl\.enabled\.protocols"),
@@ -168,8 +168,8 @@ def test_all_suites_of_tls_1_3_alone_leave_no_older_version() -> None:
         ({"ssl.engine.factory.class": "com.X"}, r"kafka\.ssl\.engine\.factory\.class names a Java class"),
     ],
 )
-def test_a_tls_setting_that_cannot_be_kept_is_refused(options: dict[str, str], said: str) -> None:
-    with pytest.raises(OptionError, match=said):
+def test_a_tls_setting_that_cannot_be_kept_is_refused(options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(OptionError, match=sentence):
         ClientConfig.from_options(TLS | options)
 
 
@@ -197,15 +197,15 @@ def test_the_same_holds_for_tls_beside_a_login_in_clear(caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "sentence"),
     [
         ("ssl.truststore.password", r"kafka\.ssl\.truststore\.location, the system's certificates are trusted"),
         ("ssl.keystore.password", r"kafka\.ssl\.keystore\.location, no certificate is shown"),
         ("ssl.key.password", r"kafka\.ssl\.keystore\.location, no certificate is shown"),
     ],
 )
-def test_the_password_of_a_store_without_its_location_is_refused(name: str, said: str) -> None:
-    expected = rf"kafka\.{name} has no effect without {said}: give the location, or leave the password out"
+def test_the_password_of_a_store_without_its_location_is_refused(name: str, sentence: str) -> None:
+    expected = rf"kafka\.{name} has no effect without {sentence}: give the location, or leave the password out"
     with pytest.raises(OptionError, match=expected) as caught:
         ClientConfig.from_options(TLS | {name: "a-secret"})
     assert "a-secret" not in str(caught.value)
@@ -222,12 +222,12 @@ KERBEROS = HERE | {"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}
 
 
 def kerberos(**entries: str) -> dict[str, str]:
-    given = " ".join(f'{name}="{value}"' for name, value in entries.items())
-    return KERBEROS | {"sasl.jaas.config": f"com.sun.security.auth.module.Krb5LoginModule required {given};"}
+    entries_text = " ".join(f'{name}="{value}"' for name, value in entries.items())
+    return KERBEROS | {"sasl.jaas.config": f"com.sun.security.auth.module.Krb5LoginModule required {entries_text};"}
 
 
 @pytest.mark.parametrize(
-    ("entries", "said"),
+    ("entries", "sentence"),
     [
         (
             {"keyTab": "/secret.keytab", "principal": "me@REALM"},
@@ -242,8 +242,8 @@ def kerberos(**entries: str) -> dict[str, str]:
         ({"username": "somebody", "password": "a-secret"}, r".*GSSAPI takes none: set kafka\.sasl\.mechanism to PLAIN"),
     ],
 )
-def test_a_login_of_jaas_that_kerberos_would_not_follow_here_is_refused(entries: dict[str, str], said: str) -> None:
-    with pytest.raises(OptionError, match=rf"option kafka\.sasl\.jaas\.config {said}") as caught:
+def test_a_login_of_jaas_that_kerberos_would_not_follow_here_is_refused(entries: dict[str, str], sentence: str) -> None:
+    with pytest.raises(OptionError, match=rf"option kafka\.sasl\.jaas\.config {sentence}") as caught:
         ClientConfig.from_options(kerberos(**entries))
     assert not [value for value in entries.values() if value != "true" and value in str(caught.value)]
 
@@ -252,12 +252,16 @@ def test_a_login_of_jaas_names_the_service_the_principal_and_the_place_of_its_ti
     def login(options: dict[str, str]) -> KerberosLogin:
         return ClientConfig.from_options(options).security.kerberos
 
-    named = kerberos(useTicketCache="true", useKeyTab="false", serviceName="broker")
+    jaas_options = kerberos(useTicketCache="true", useKeyTab="false", serviceName="broker")
     assert login(KERBEROS) == KerberosLogin()
-    assert login(named) == login(KERBEROS | {"sasl.kerberos.service.name": "broker"}) == KerberosLogin(service="broker")
-    assert login(named | {"sasl.kerberos.service.name": "broker"}) == KerberosLogin(service="broker")
+    assert (
+        login(jaas_options)
+        == login(KERBEROS | {"sasl.kerberos.service.name": "broker"})
+        == KerberosLogin(service="broker")
+    )
+    assert login(jaas_options | {"sasl.kerberos.service.name": "broker"}) == KerberosLogin(service="broker")
     with pytest.raises(OptionError, match="name two services"):
-        login(named | {"sasl.kerberos.service.name": "kafka"})
+        login(jaas_options | {"sasl.kerberos.service.name": "kafka"})
     keytab = kerberos(useKeyTab="true", storeKey="true", keyTab="/me.keytab", principal="me@REALM")
     assert login(keytab) == KerberosLogin(principal="me@REALM", keytab="/me.keytab")
     assert login(kerberos(useTicketCache="true", ticketCache="/cache")) == KerberosLogin(cache="/cache")

@@ -36,12 +36,12 @@ class Writer:
         self._cluster, self._id = cluster, topic if transactional else None
         self._stamps = {"timestamp": pa.array([LONG_AGO_MS] * 2, pa.int64())} if old else {}
         admin.create_topic(cluster, topic, 1)
-        self._producer = self._begun() if transactional else new_producer(cluster)
+        self._producer = self._new_transaction() if transactional else new_producer(cluster)
 
-    def _begun(self) -> Producer:
-        begun = txn.begin(self._cluster, self.place.topic, 600_000)
-        txn.add_partitions(self._cluster, begun, [self.place])
-        return begun.producer
+    def _new_transaction(self) -> Producer:
+        transaction = txn.begin(self._cluster, self.place.topic, 600_000)
+        txn.add_partitions(self._cluster, transaction, [self.place])
+        return transaction.producer
 
     def write(self, values: list[str]) -> int:
         """Write a batch, or write it again; the end of the partition afterwards."""
@@ -57,16 +57,16 @@ def writers() -> Iterator[dict[str, Writer]]:
     quick = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "300"}
     with local_broker(extra=quick) as broker:
         cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": broker.bootstrap}))
-        made = {
+        writers_by_name = {
             f"{kind}-{age}": Writer(cluster, f"{kind}-{age}", transactional=kind == "transaction", old=age == "old")
             for kind in ("transaction", "idempotent")
             for age in ("old", "new")
         }
-        for writer in made.values():
+        for writer in writers_by_name.values():
             assert [writer.write(FIRST), writer.write(SECOND), writer.write(FIRST)] == [2, 4, 4]
         broker.kill()
         broker.start()
-        yield made
+        yield writers_by_name
         cluster.close()
 
 

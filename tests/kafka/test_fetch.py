@@ -43,25 +43,25 @@ def checked(fetched: Iterator[Fetched], ranges: list[OffsetRange]) -> list[list[
     by_range: list[list[Fetched]] = [[] for _ in ranges]
     for part in fetched:
         by_range[part.index].append(part)
-    for asked, parts in zip(ranges, by_range, strict=True):
+    for wanted_range, parts in zip(ranges, by_range, strict=True):
         assert Counter(part.done for part in parts)[True] == 1
         assert parts[-1].done
-        assert parts[-1].next_offset == max(asked.start, asked.end)
+        assert parts[-1].next_offset == max(wanted_range.start, wanted_range.end)
         offsets = np.concatenate([part.records.offset for part in parts])
         assert (np.diff(offsets) > 0).all()
-        assert ((offsets >= asked.start) & (offsets < asked.end)).all()
+        assert ((offsets >= wanted_range.start) & (offsets < wanted_range.end)).all()
         positions = [part.next_offset for part in parts]
         assert positions == sorted(positions)
         for part in parts:
-            assert part.tp == (asked.topic, asked.partition)
+            assert part.tp == (wanted_range.topic, wanted_range.partition)
             assert not part.records.count or part.records.offset[-1] < part.next_offset
     return by_range
 
 
 def values(cluster: Cluster, *ranges: OffsetRange, isolation: Isolation | None = None) -> list[list[bytes]]:
     """The values of each range."""
-    found = checked(read_ranges(cluster, ranges, ColumnSelection(), isolation), list(ranges))
-    return [[value for part in parts for value in part.records.value.to_pylist()] for parts in found]
+    parts_of_ranges = checked(read_ranges(cluster, ranges, ColumnSelection(), isolation), list(ranges))
+    return [[value for part in parts for value in part.records.value.to_pylist()] for parts in parts_of_ranges]
 
 
 def numbered(first: int, count: int, size: int = 0) -> pa.Table:
@@ -80,8 +80,8 @@ def test_batches_larger_than_the_fetch_arrive_whole_and_nobody_starves(small: Cl
     topic = make_topic(3)
     for first in range(0, 90, 30):
         send(small, topic, {p: numbered(first, 30, size=500 * p) for p in range(3)})
-    found = values(small, *(OffsetRange(topic, p, 5, 88) for p in range(3)))
-    assert found == [[b"%d" % i + b"." * 500 * p for i in range(5, 88)] for p in range(3)]
+    values_of_ranges = values(small, *(OffsetRange(topic, p, 5, 88) for p in range(3)))
+    assert values_of_ranges == [[b"%d" % i + b"." * 500 * p for i in range(5, 88)] for p in range(3)]
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -126,8 +126,8 @@ def test_an_empty_range_is_done_at_once(cluster: Cluster, make_topic: MakeTopic)
 def test_two_ranges_of_one_partition_are_both_read(cluster: Cluster, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     send(cluster, topic, {0: numbered(0, 10)})
-    found = values(cluster, OffsetRange(topic, 0, 6, 9), OffsetRange(topic, 0, 0, 4))
-    assert found == [[b"6", b"7", b"8"], [b"0", b"1", b"2", b"3"]]
+    values_of_ranges = values(cluster, OffsetRange(topic, 0, 6, 9), OffsetRange(topic, 0, 0, 4))
+    assert values_of_ranges == [[b"6", b"7", b"8"], [b"0", b"1", b"2", b"3"]]
 
 
 @pytest.fixture
@@ -144,8 +144,8 @@ def _stable(cluster: Cluster, topic: str, offset: int) -> None:
     wait_until(lambda: cluster.latest([(topic, 0)], COMMITTED) == {(topic, 0): offset}, "the marker")
 
 
-def _write(producer: KafkaProducer, topic: str, *written: bytes) -> None:
-    for value in written:
+def _write(producer: KafkaProducer, topic: str, *values: bytes) -> None:
+    for value in values:
         producer.send(topic, value, partition=0)
     producer.flush()
 
@@ -214,35 +214,37 @@ def test_holes_left_by_compaction_are_no_loss(cluster: Cluster, make_topic: Make
     topic = make_topic(
         1, cleanup_policy="compact", segment_ms="50", min_cleanable_dirty_ratio="0.001", max_compaction_lag_ms="50"
     )
-    written = 0
+    record_count = 0
     deadline_s = time.monotonic() + PATIENCE_S
     while True:
-        send(cluster, topic, {0: pa.table({"key": ["same", "same", f"other {written}"], "value": ["x", "y", "z"]})})
-        written += 3
-        present = at_their_offsets(cluster, OffsetRange(topic, 0, 0, written))
-        if len(present) < written - 9:
+        send(
+            cluster, topic, {0: pa.table({"key": ["same", "same", f"other {record_count}"], "value": ["x", "y", "z"]})}
+        )
+        record_count += 3
+        present = at_their_offsets(cluster, OffsetRange(topic, 0, 0, record_count))
+        if len(present) < record_count - 9:
             break
         assert time.monotonic() < deadline_s, "the broker's cleaner never ran"
         time.sleep(0.5)
-    missing = sorted(set(range(written)) - present)
+    missing = sorted(set(range(record_count)) - present)
     inside = OffsetRange(topic, 0, missing[0], missing[0] + 1)
     assert values(cluster, inside) == [[]], "a range that is one hole has no rows and is done"
     to_a_hole = at_their_offsets(cluster, OffsetRange(topic, 0, 0, missing[1] + 1))
     # The cleaner may have run again; what no later record replaces stays.
-    kept = set(range(2, missing[1] + 1, 3))
-    assert kept <= to_a_hole <= {offset for offset in present if offset <= missing[1]}
+    kept_offsets = set(range(2, missing[1] + 1, 3))
+    assert kept_offsets <= to_a_hole <= {offset for offset in present if offset <= missing[1]}
 
 
-def at_their_offsets(cluster: Cluster, asked: OffsetRange) -> set[int]:
+def at_their_offsets(cluster: Cluster, wanted_range: OffsetRange) -> set[int]:
     """The offsets of a range that have a record; each must be the one that was written there."""
-    (parts,) = checked(read_ranges(cluster, [asked]), [asked])
-    found = [
+    (parts,) = checked(read_ranges(cluster, [wanted_range]), [wanted_range])
+    offsets_and_values = [
         (int(offset), value)
         for part in parts
         for offset, value in zip(part.records.offset, part.records.value.to_pylist(), strict=True)
     ]
-    assert [value for _, value in found] == [b"xyz"[offset % 3 :][:1] for offset, _ in found]
-    return {offset for offset, _ in found}
+    assert [value for _, value in offsets_and_values] == [b"xyz"[offset % 3 :][:1] for offset, _ in offsets_and_values]
+    return {offset for offset, _ in offsets_and_values}
 
 
 def test_records_that_were_deleted_are_a_data_loss_with_the_range_left(
@@ -250,9 +252,9 @@ def test_records_that_were_deleted_are_a_data_loss_with_the_range_left(
 ) -> None:
     topic = make_topic(1)
     send(cluster, topic, {0: numbered(0, 10)})
-    theirs = KafkaAdminClient(bootstrap_servers=config.addresses)
-    theirs.delete_records({TheirPartition(topic, 0): 4})
-    theirs.close()
+    admin = KafkaAdminClient(bootstrap_servers=config.addresses)
+    admin.delete_records({TheirPartition(topic, 0): 4})
+    admin.close()
     with pytest.raises(DataLossError, match=rf"offset 2 of {topic}-0 .* holds the offsets 4 to 9") as caught:
         list(read_ranges(cluster, [OffsetRange(topic, 0, 2, 10)]))
     error = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 (our own bytes)
@@ -273,12 +275,12 @@ def test_a_log_that_ends_before_the_range_is_a_data_loss(cluster: Cluster, make_
 
 def test_offsets_that_stay_unstable_end_in_an_error_not_in_a_hang(cluster: Cluster, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
-    begun = txn.begin(cluster, topic, 60_000)
-    txn.add_partitions(cluster, begun, [TopicPartition(topic, 0)])
-    Sender(cluster, begun.producer, transactional_id=topic).send(topic, {0: numbered(0, 3)})
+    transaction = txn.begin(cluster, topic, 60_000)
+    txn.add_partitions(cluster, transaction, [TopicPartition(topic, 0)])
+    Sender(cluster, transaction.producer, transactional_id=topic).send(topic, {0: numbered(0, 3)})
     with pytest.raises(UnavailableError, match=rf"nothing after offset 0 of {topic}-0"):
         list(read_ranges(cluster, [OffsetRange(topic, 0, 0, 3)], isolation=Isolation.READ_COMMITTED, stall_ms=300))
-    txn.end(cluster, [begun], commit=False)
+    txn.end(cluster, [transaction], commit=False)
 
 
 def test_records_that_come_late_are_waited_for(cluster: Cluster, make_topic: MakeTopic) -> None:

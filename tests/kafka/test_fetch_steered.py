@@ -52,7 +52,7 @@ class Steered:
             {"bootstrap.servers": "h:1", "retry.backoff.ms": "1", "retry.backoff.max.ms": "1", "client.rack": "r"}
         )
         self.logs = logs
-        self.asked: list[tuple[int, list[tuple[int, int]]]] = []
+        self.fetches: list[tuple[int, list[tuple[int, int]]]] = []
         self.parts: list[Any] = []
         self.waits_ms: list[int] = []
         self.metadata_requests = 0
@@ -62,12 +62,12 @@ class Steered:
         answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
         parts = [part for topic in request.topics for part in topic.partitions]
         if isinstance(request, ListOffsetsRequest):
-            answer.set_result(self._listed(parts))
+            answer.set_result(self._listing(parts))
             return answer
         assert isinstance(request, FetchRequest)
         self.parts += parts
         self.waits_ms.append(request.max_wait_ms)
-        self.asked.append((node, [(part.partition, part.fetch_offset) for part in parts]))
+        self.fetches.append((node, [(part.partition, part.fetch_offset) for part in parts]))
         answer.set_result(self._fetched(node, parts, request.rack_id))
         return answer
 
@@ -90,7 +90,7 @@ class Steered:
     def wait_any(self, _answers: Sequence[concurrent.futures.Future[Any]]) -> None:
         """All answers are there at once."""
 
-    def _listed(self, parts: list[Any]) -> Any:
+    def _listing(self, parts: list[Any]) -> Any:
         offset = {-1: lambda log: log.end, -2: lambda log: log.start}
         answers = [
             SimpleNamespace(
@@ -111,8 +111,8 @@ class Steered:
             instead = log.instead.pop(0) if log.instead else None
             if instead == "lost":
                 return "lost"
-            named = log.replica if rack and log.replica is not None and node == log.leader else -1
-            room = room and named == -1
+            preferred_node = log.replica if rack and log.replica is not None and node == log.leader else -1
+            room = room and preferred_node == -1
             diverging = SimpleNamespace(epoch=-1, end_offset=-1)
             if instead in {"throttled", "absent"}:
                 throttled_ms = int(instead == "throttled")
@@ -126,13 +126,13 @@ class Steered:
             elif isinstance(instead, Code) or node not in {log.leader, log.replica}:
                 code = instead or Code.NOT_LEADER_OR_FOLLOWER
             elif room:
-                records = next((data for last, data in log.batches if last >= part.fetch_offset), b"")
+                records = next((batch_bytes for last, batch_bytes in log.batches if last >= part.fetch_offset), b"")
                 room = not records
             answers.append(
                 SimpleNamespace(
                     partition_index=part.partition, error_code=int(code), records=records, high_watermark=log.end,
                     last_stable_offset=log.end, aborted_transactions=[], diverging_epoch=diverging,
-                    preferred_read_replica=named,
+                    preferred_read_replica=preferred_node,
                 )
             )  # fmt: skip
         topic = SimpleNamespace(topic="t", topic_id=TOPIC_ID, partitions=answers)
@@ -145,15 +145,15 @@ def batches(*offsets: int) -> list[tuple[int, bytes]]:
 
 def read(connection: Steered, *ranges: OffsetRange, stall_ms: int = 20_000) -> list[list[bytes]]:
     """The values by range; each range must be done exactly once, at its end."""
-    found: list[list[bytes]] = [[] for _ in ranges]
+    values_of_ranges: list[list[bytes]] = [[] for _ in ranges]
     done = []
     for part in read_ranges(Cluster(connection), ranges, isolation=Isolation.READ_COMMITTED, stall_ms=stall_ms):  # type: ignore[arg-type]
-        found[part.index] += part.records.value.to_pylist()  # type: ignore[union-attr]
+        values_of_ranges[part.index] += part.records.value.to_pylist()  # type: ignore[union-attr]
         if part.done:
             assert part.next_offset == ranges[part.index].end
             done.append(part.index)
     assert sorted(done) == list(range(len(ranges)))
-    return found
+    return values_of_ranges
 
 
 def test_a_batch_that_begins_behind_a_range_ends_it() -> None:
@@ -237,7 +237,7 @@ def test_a_request_carries_the_leader_epoch_and_the_epoch_read_last() -> None:
 
 
 def nodes_asked(connection: Steered) -> list[int]:
-    return [node for node, _ in connection.asked]
+    return [node for node, _ in connection.fetches]
 
 
 def test_a_replica_in_our_rack_is_read_where_the_leader_names_one() -> None:
@@ -272,7 +272,7 @@ def test_replicas_that_name_one_another_are_left_for_the_leader() -> None:
 
     connection = Circle(Log(batches(*range(10))))
     assert read(connection, OffsetRange("t", 0, 0, 10)) == [[b"%d" % i for i in range(10)]]
-    assert len(connection.asked) < 20
+    assert len(connection.fetches) < 20
 
 
 def test_batches_before_the_asked_offset_are_no_progress() -> None:
@@ -281,7 +281,7 @@ def test_batches_before_the_asked_offset_are_no_progress() -> None:
     connection = Steered(log)
     with pytest.raises(UnavailableError):
         read(connection, OffsetRange("t", 0, 4, 7), stall_ms=50)
-    assert len(connection.asked) < 100
+    assert len(connection.fetches) < 100
 
 
 def test_a_range_whose_records_are_held_back_holds_up_no_other() -> None:
@@ -296,7 +296,7 @@ def test_a_range_whose_records_are_held_back_holds_up_no_other() -> None:
 def test_all_partitions_are_served_in_turn_however_small_the_answers() -> None:
     connection = Steered(*(Log(batches(*range(10))) for _ in range(3)))
     read(connection, *(OffsetRange("t", p, 0, 10) for p in range(3)))
-    first_asked = [parts[0][0] for _, parts in connection.asked[:9]]
+    first_asked = [parts[0][0] for _, parts in connection.fetches[:9]]
     assert first_asked == [0, 1, 2] * 3
 
 
@@ -305,19 +305,19 @@ def test_all_partitions_are_served_in_turn_however_small_the_answers() -> None:
 )
 def test_trouble_costs_a_look_at_the_metadata_and_no_record(trouble: Any) -> None:
     logs = (Log(batches(*range(10)), instead=[None, None, trouble]), Log(batches(*range(5)), leader=2))
-    found = read(Steered(*logs), OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 5))
-    assert found == [[b"%d" % i for i in range(10)], [b"%d" % i for i in range(5)]]
+    values_of_ranges = read(Steered(*logs), OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 5))
+    assert values_of_ranges == [[b"%d" % i for i in range(10)], [b"%d" % i for i in range(5)]]
 
 
 def test_a_moved_leader_is_followed() -> None:
     log = Log(batches(*range(10)))
     connection = Steered(log)
     reading = read_ranges(Cluster(connection), [OffsetRange("t", 0, 0, 10)])  # type: ignore[arg-type]
-    found = [next(reading)]
+    parts = [next(reading)]
     log.leader = 7
-    found += reading
-    assert [value for part in found for value in part.records.value.to_pylist()] == [b"%d" % i for i in range(10)]  # type: ignore[union-attr]
-    assert {node for node, _ in connection.asked} == {1, 7}
+    parts += reading
+    assert [value for part in parts for value in part.records.value.to_pylist()] == [b"%d" % i for i in range(10)]  # type: ignore[union-attr]
+    assert {node for node, _ in connection.fetches} == {1, 7}
 
 
 def test_a_first_batch_that_never_comes_whole_is_damaged() -> None:

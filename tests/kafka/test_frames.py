@@ -48,14 +48,14 @@ ANSWERS = [
 ]  # fmt: skip
 
 
-def sent() -> bytes:
+def answer_bytes() -> bytes:
     """What the broker sends."""
     for correlation_id, answer in enumerate(ANSWERS):
         answer.with_header(correlation_id=correlation_id)
     return b"".join(bytes(answer.encode(header=True, framed=True)) for answer in ANSWERS)
 
 
-def asked(parser: KafkaProtocol) -> KafkaProtocol:
+def with_requests(parser: KafkaProtocol) -> KafkaProtocol:
     """The parser, waiting for all answers."""
     for correlation_id, answer in enumerate(ANSWERS):
         key, version = answer.API_KEY, answer.API_VERSION
@@ -70,9 +70,9 @@ def asked(parser: KafkaProtocol) -> KafkaProtocol:
 
 
 def parser() -> _Parser:
-    made = _Parser(NOT_LOGGING_IN, receive_message_max_bytes=1 << 30)
-    asked(made)
-    return made
+    parser_under_test = _Parser(NOT_LOGGING_IN, receive_message_max_bytes=1 << 30)
+    with_requests(parser_under_test)
+    return parser_under_test
 
 
 def test_a_frame_reads_as_the_librarys_own_one():
@@ -83,22 +83,22 @@ def test_a_frame_reads_as_the_librarys_own_one():
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 64, 300, 301, 302, 65_536, 1 << 20])
 def test_answers_cut_into_pieces_are_those_of_the_librarys_own_parser(size):
-    data, ours = sent(), parser()
-    expected = asked(KafkaProtocol()).receive_bytes(data)
-    found = []
-    for at in range(0, len(data), size):
-        piece = bytearray(data[at : at + size])
-        found += ours.receive_bytes(memoryview(piece))
+    stream_bytes, own_parser = answer_bytes(), parser()
+    expected = with_requests(KafkaProtocol()).receive_bytes(stream_bytes)
+    answers = []
+    for at in range(0, len(stream_bytes), size):
+        piece = bytearray(stream_bytes[at : at + size])
+        answers += own_parser.receive_bytes(memoryview(piece))
         piece[:] = bytes(len(piece))  # the next bytes from the socket lie in the same place
-    assert [one for one, _ in found] == list(range(len(ANSWERS)))
-    assert found == expected
-    assert found[3][1].responses[0].partitions[0].records == ANSWERS[3].responses[0].partitions[0].records
+    assert [one for one, _ in answers] == list(range(len(ANSWERS)))
+    assert answers == expected
+    assert answers[3][1].responses[0].partitions[0].records == ANSWERS[3].responses[0].partitions[0].records
 
 
 def test_all_answers_can_come_at_once_and_the_last_one_in_two_halves():
-    data, ours = sent(), parser()
-    assert [one for one, _ in ours.receive_bytes(data[:-1])] == [0, 1, 2, 3, 4, 5]
-    assert [one for one, _ in ours.receive_bytes(data[-1:])] == [6]
+    stream_bytes, own_parser = answer_bytes(), parser()
+    assert [one for one, _ in own_parser.receive_bytes(stream_bytes[:-1])] == [0, 1, 2, 3, 4, 5]
+    assert [one for one, _ in own_parser.receive_bytes(stream_bytes[-1:])] == [6]
 
 
 @pytest.mark.parametrize("version", range(4, 14))
@@ -110,18 +110,18 @@ def test_long_records_stay_in_their_frame(version):
         partition_index=3, error_code=0, high_watermark=9, last_stable_offset=9, log_start_offset=0,
         aborted_transactions=None, preferred_read_replica=-1, records=raw,
     )  # fmt: skip
-    named = {"topic": "t"} if version < 13 else {"topic_id": uuid.UUID(int=7)}
+    topic_name = {"topic": "t"} if version < 13 else {"topic_id": uuid.UUID(int=7)}
     kind = FetchResponse[version]
-    answer = kind(throttle_time_ms=0, error_code=0, session_id=0, responses=[topic(**named, partitions=[part])])
+    answer = kind(throttle_time_ms=0, error_code=0, session_id=0, responses=[topic(**topic_name, partitions=[part])])
     answer.with_header(correlation_id=0)
-    ours = _Parser(NOT_LOGGING_IN, receive_message_max_bytes=1 << 30)
-    ours.in_flight_requests.append(
+    own_parser = _Parser(NOT_LOGGING_IN, receive_message_max_bytes=1 << 30)
+    own_parser.in_flight_requests.append(
         SimpleNamespace(
             correlation_id=0, api_key=1, request_api_key=1, request_api_version=version, get_response_class=lambda: kind
         )
     )
-    ((_, found),) = ours.receive_bytes(bytes(answer.encode(header=True, framed=True)))
-    records = found.responses[0].partitions[0].records
+    ((_, answer_read),) = own_parser.receive_bytes(bytes(answer.encode(header=True, framed=True)))
+    records = answer_read.responses[0].partitions[0].records
     assert records == raw
     assert isinstance(records, memoryview)
     assert records.readonly
@@ -135,12 +135,12 @@ def test_a_length_that_no_answer_has_ends_the_connection(length):
 
 @pytest.mark.parametrize("length", [0, 3, 4, 40, 200])
 def test_an_answer_that_ends_too_early_breaks_as_in_the_librarys_own_parser(length):
-    data = length.to_bytes(4, "big") + sent()[4 : 4 + length]
-    broken = [_broken(one, data) for one in (parser(), asked(KafkaProtocol()))]
+    stream_bytes = length.to_bytes(4, "big") + answer_bytes()[4 : 4 + length]
+    broken = [_broken(one, stream_bytes) for one in (parser(), with_requests(KafkaProtocol()))]
     assert broken[0] == broken[1]
 
 
-def _broken(reader: KafkaProtocol, data: bytes) -> tuple[type[Exception], str]:
+def _broken(reader: KafkaProtocol, stream_bytes: bytes) -> tuple[type[Exception], str]:
     with pytest.raises((wire_errors.KafkaProtocolError, IndexError, struct.error)) as error:
-        reader.receive_bytes(data)
+        reader.receive_bytes(stream_bytes)
     return error.type, str(error.value)

@@ -26,10 +26,10 @@ MUTATIONS = int(os.environ.get("KEYEDWM_MUTATIONS", "400"))
 
 @pytest.mark.starts  # no process, but it takes long
 def test_a_damaged_batch_ends_in_the_reference_rows_or_in_an_error_that_says_where(seed: int) -> None:
-    seen = fuzz.run(MUTATIONS, seed)
-    assert set(seen) == {"refused", "read", "no rows"}
-    assert seen["refused"] > MUTATIONS // 4
-    assert seen["read"] > MUTATIONS // 100, "mutations too wild: nothing gets as far as rows"
+    outcomes = fuzz.run(MUTATIONS, seed)
+    assert set(outcomes) == {"refused", "read", "no rows"}
+    assert outcomes["refused"] > MUTATIONS // 4
+    assert outcomes["read"] > MUTATIONS // 100, "mutations too wild: nothing gets as far as rows"
 
 
 @pytest.mark.starts  # no process, but it takes long
@@ -52,8 +52,8 @@ def test_a_small_batch_that_would_fill_the_memory_is_refused(codec: Codec) -> No
             read_by_us(bomb)
         return caught.value
 
-    refused, taken_bytes = fuzz.taken_by(read)
-    assert refused.next_offset == 6
+    error, taken_bytes = fuzz.taken_by(read)
+    assert error.next_offset == 6
     assert taken_bytes <= fuzz.MOST_BYTES
 
 
@@ -64,15 +64,15 @@ def test_an_honest_batch_that_decompresses_a_hundredfold_is_read_in_little_memor
     assert len(batch) * 10 < BOMB_BYTES < sum(len(record.value or b"") for record in records)
 
     def read() -> list[tuple[int, int, bytes, int]]:
-        found = []
+        rows = []
         for part in read_records(find_batches(WHERE, batch, 5), (7, 5_004), ColumnSelection()):
             lengths = pc.binary_length(part.value).to_pylist()
-            found += zip(part.offset.tolist(), part.timestamp_ms.tolist(), part.key.to_pylist(), lengths, strict=True)
+            rows += zip(part.offset.tolist(), part.timestamp_ms.tolist(), part.key.to_pylist(), lengths, strict=True)
             assert part.next_offset == part.offset[-1] + 1
-        return found
+        return rows
 
-    found, taken_bytes = fuzz.taken_by(read)
-    assert found == [(r.offset, r.timestamp_ms, r.key, 20_000) for r in records[2:-1]]
+    rows, taken_bytes = fuzz.taken_by(read)
+    assert rows == [(r.offset, r.timestamp_ms, r.key, 20_000) for r in records[2:-1]]
     assert taken_bytes <= fuzz.MOST_BYTES
 
 
@@ -99,13 +99,13 @@ def test_many_tiny_records_or_headers_are_taken_in_steps(codec: Codec) -> None:
 @pytest.mark.parametrize("codec", PACKED)
 def test_a_record_beyond_the_fetch_size_is_read_when_the_user_allows_it(codec: Codec) -> None:
     batch = write([Record(0, 0, None, b"small"), Record(1, 0, None, bytes(20 << 20))], codec)
-    found = find_batches(WHERE, batch, 0)
+    batches = find_batches(WHERE, batch, 0)
     assert (
-        len(read_parts(read_records(found, (0, 2), ColumnSelection(), (), WireLimits(unit_bytes=21 << 20)))[1])
+        len(read_parts(read_records(batches, (0, 2), ColumnSelection(), (), WireLimits(unit_bytes=21 << 20)))[1])
         == 20 << 20
     )
     with pytest.raises(RecordTooLargeError, match=r"at offset 0 of t-3 .* larger kafka\.fetch\.max\.bytes allows"):
-        read_parts(read_records(found, (0, 2), ColumnSelection()))
+        read_parts(read_records(batches, (0, 2), ColumnSelection()))
 
 
 def test_a_large_window_of_zstd_does_no_harm_until_it_is_filled() -> None:

@@ -36,8 +36,8 @@ pytestmark = pytest.mark.starts
 # Of one call: what some retries of all the APIs that it uses take.
 MOST_REQUESTS = 150
 MOST_TAKEN_BYTES = 16 << 20
-MUCH = 2**31 - 1
-BEGUN = txn.Transaction("x", 1, 0)
+MOST_INT32 = 2**31 - 1
+OPEN_TRANSACTION = txn.Transaction("x", 1, 0)
 
 
 def config_of(bootstrap: str, **options: str) -> ClientConfig:
@@ -71,7 +71,7 @@ def patient(bootstrap: str) -> Cluster:
     return Cluster.connect(config_of(bootstrap, **PATIENT), 60_000)
 
 
-def answered(bootstrap: str) -> Cluster:
+def patient_cluster(bootstrap: str) -> Cluster:
     """One for a broker that always answers: it waits for each answer, but soon asks no more."""
     cluster = patient(bootstrap)
     cluster.config = cluster.connection.config = config_of(bootstrap, **(PATIENT | {"default_api_timeout_ms": "200"}))
@@ -93,7 +93,7 @@ def broker() -> Iterator[HostileBroker]:
         yield broker
 
 
-def _cut(frame: bytes) -> bytes:
+def _without_end(frame: bytes) -> bytes:
     """A frame whose body ends early, with a fitting length."""
     body = frame[4 : 4 + max(4, (len(frame) - 4) // 2)]
     return struct.pack(">i", len(body)) + body
@@ -101,9 +101,9 @@ def _cut(frame: bytes) -> bytes:
 
 def _counting(frame: bytes, at: int) -> bytes:
     """A frame in which four bytes claim two thousand million entries, as a number of any kind."""
-    data = bytearray(frame)
-    data[at : at + 4] = b"\x7f\xff\xff\xff"
-    return bytes(data[: len(frame)])
+    frame_bytes = bytearray(frame)
+    frame_bytes[at : at + 4] = b"\x7f\xff\xff\xff"
+    return bytes(frame_bytes[: len(frame)])
 
 
 def _varints(frame: bytes) -> bytes:
@@ -121,7 +121,7 @@ def _other_id(request: Request, broker: HostileBroker) -> list[bytes]:
 
 # Before anybody looks into an answer: which call it was makes no difference.
 OF_FRAMES: dict[str, Lie] = {
-    "a length of two GiB": lambda r, b: [struct.pack(">i", MUCH) + b.honest(r)[4:]],
+    "a length of two GiB": lambda r, b: [struct.pack(">i", MOST_INT32) + b.honest(r)[4:]],
     "a negative length": lambda r, b: [struct.pack(">i", -5) + b.honest(r)[4:]],
     "a closed connection": lambda _r, _b: None,
     "half a frame, then silence": lambda r, b: [b.honest(r)[: len(b.honest(r)) // 2]],
@@ -130,7 +130,7 @@ OF_FRAMES: dict[str, Lie] = {
     "an answer twice": lambda r, b: [b.honest(r) * 2],
 }
 OF_ANSWERS: dict[str, Lie] = {
-    "a cut body": lambda r, b: _in_frame(b.honest(r), _cut),
+    "a cut body": lambda r, b: _in_frame(b.honest(r), _without_end),
     "an empty body": lambda r, _b: [struct.pack(">ii", 4, r.correlation_id)],
     "longest numbers": lambda r, b: _in_frame(b.honest(r), _varints),
     "a count of two thousand million": lambda r, b: _in_frame(b.honest(r), lambda frame: _counting(frame, 13)),
@@ -153,9 +153,9 @@ CALLS: dict[str, tuple[int, Callable[[Cluster], object]]] = {
     "writing": (0, lambda c: send(c, "t", {0: pa.table({"value": [b"x"]})})),
     "a producer id": (22, lambda c: send(c, "t", {0: pa.table({"value": [b"x"]})})),
     "beginning": (22, lambda c: txn.begin(c, "x", 1_000)),
-    "a partition of a transaction": (24, lambda c: txn.add_partitions(c, BEGUN, [TopicPartition("t", 0)])),
-    "committing": (26, lambda c: txn.end(c, [BEGUN], commit=True)),
-    "describing": (65, lambda c: txn.fate(c, BEGUN)),
+    "a partition of a transaction": (24, lambda c: txn.add_partitions(c, OPEN_TRANSACTION, [TopicPartition("t", 0)])),
+    "committing": (26, lambda c: txn.end(c, [OPEN_TRANSACTION], commit=True)),
+    "describing": (65, lambda c: txn.fate(c, OPEN_TRANSACTION)),
     "listing": (66, lambda c: txn.lingering(c, "x")),
     "groups": (16, lambda c: groups_ending_with(c, "-ledger")),
     "configuration": (32, txn.longest_timeout_ms),
@@ -182,18 +182,18 @@ def test_a_lie_ends_in_an_error_for_the_user_within_a_budget(
     try:
         broker.counts.clear()
         broker.lies[api] = LIES[lie]
-        said = ""
+        error_text = ""
         tracemalloc.start()
         try:
             act(cluster)
         except KeyedwmError as error:
-            said = str(error)
+            error_text = str(error)
         finally:
             taken_bytes = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
         assert broker.counts.total() <= MOST_REQUESTS, broker.counts
         assert taken_bytes <= MOST_TAKEN_BYTES
-        assert len(said) < 1_000
+        assert len(error_text) < 1_000
         assert all(len(record.getMessage()) < 2_000 for record in caplog.records)
     finally:
         broker.lies.clear()
@@ -201,7 +201,7 @@ def test_a_lie_ends_in_an_error_for_the_user_within_a_budget(
 
 
 def test_an_answer_after_the_login_is_limited_by_what_was_asked(broker: HostileBroker) -> None:
-    cluster = answered(broker.bootstrap)
+    cluster = patient_cluster(broker.bootstrap)
     for api, most, call in (
         (
             FETCH,
@@ -226,7 +226,7 @@ def test_a_peer_that_sends_without_pause_is_cut_off_early(broker: HostileBroker)
 
 
 def test_an_answer_that_leaves_a_partition_out_is_asked_for_again_with_pauses(broker: HostileBroker) -> None:
-    cluster = answered(broker.bootstrap)
+    cluster = patient_cluster(broker.bootstrap)
     broker.lies[LIST_OFFSETS] = lambda r, b: [b.honest(r, topics=[])]
     with pytest.raises(UnavailableError, match="t-0: the answer leaves this partition, "):
         cluster.latest([("t", 0)])
@@ -235,7 +235,7 @@ def test_an_answer_that_leaves_a_partition_out_is_asked_for_again_with_pauses(br
 
 
 def test_coordinators_that_send_one_another_round_in_circles_end(broker: HostileBroker) -> None:
-    cluster = answered(broker.bootstrap)
+    cluster = patient_cluster(broker.bootstrap)
     broker.lies[8] = lambda r, b: [
         b.honest(r, topics=[{"name": "t", "partitions": [{"partition_index": 0, "error_code": NOT_COORDINATOR}]}])
     ]
@@ -327,5 +327,5 @@ def test_the_hostile_broker_tells_the_truth_unless_it_is_told_to_lie(broker: Hos
     assert cluster.topic_ids(["t"]) == {"t": hostile.TOPIC_ID}
     assert cluster.latest([("t", 0)]) == {("t", 0): 0}
     assert send(cluster, "t", {0: pa.table({"value": [b"x"], "timestamp": np.array([1])})}) == {("t", 0): 1}
-    assert txn.fate(cluster, BEGUN) is txn.Fate.OPEN
+    assert txn.fate(cluster, OPEN_TRANSACTION) is txn.Fate.OPEN
     cluster.close()

@@ -16,7 +16,7 @@ from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.client.framing import LOGIN_BYTES
 from keyedwm.kafka.client.network import _PlainTransport
 from keyedwm.kafka.requests.cluster import Cluster
-from tests.kafka.test_hostile import API_VERSIONS, METADATA, MUCH, PATIENT, SOME_PATIENCE, config_of
+from tests.kafka.test_hostile import API_VERSIONS, METADATA, MOST_INT32, PATIENT, SOME_PATIENCE, config_of
 from tests.support.hostile import HostileBroker, Lie, Request, hostile_broker, silent_listener
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
@@ -25,14 +25,14 @@ pytestmark = pytest.mark.starts
 
 def test_a_long_frame_from_a_peer_without_a_login_takes_no_memory(caplog: pytest.LogCaptureFixture) -> None:
     def announce(_request: Request, _broker: HostileBroker) -> Iterable[bytes]:
-        return [struct.pack(">i", MUCH)]
+        return [struct.pack(">i", MOST_INT32)]
 
     with hostile_broker({API_VERSIONS: announce}) as broker:
         tracemalloc.start()
         try:
             with pytest.raises(UnavailableError):
                 Cluster.connect(config_of(broker.bootstrap, **SOME_PATIENCE), 2_000)
-            assert f"{MUCH} bytes was announced, above {LOGIN_BYTES} before the login" in caplog.text
+            assert f"{MOST_INT32} bytes was announced, above {LOGIN_BYTES} before the login" in caplog.text
             assert tracemalloc.get_traced_memory()[1] < 16 * LOGIN_BYTES  # the log of the attempts is in it
         finally:
             tracemalloc.stop()
@@ -136,8 +136,8 @@ def test_a_broker_that_words_its_refusal_with_the_password_gets_it_into_no_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    said = "wrong password: hunter2hunter2"
-    lie = lambda r, b: [b.honest(r, error_code=58, error_message=said)]  # noqa: E731
+    message = "wrong password: hunter2hunter2"
+    lie = lambda r, b: [b.honest(r, error_code=58, error_message=message)]  # noqa: E731
     with hostile_broker({SASL_AUTHENTICATE: lie}) as broker, pytest.raises(AccessError) as caught:
         Cluster.connect(config_of(broker.bootstrap, **(PLAIN | PATIENT)), 60_000)
     assert "hunter2" not in caplog.text

@@ -130,14 +130,16 @@ def test_a_structure_tells_which_of_its_arrays_may_be_null():
 
 
 def test_no_other_private_part_of_kafka_python_is_used_and_none_outside_of_the_client():
-    listed = {name for of in (METHODS, ATTRIBUTES) for names in of.values() for name in names} | OF_STRUCTURES
-    used = {path: _used(path) for path in sorted(SHIPPED.rglob("*.py")) if IMPORTS.search(path.read_text())}
-    inside = {name for path, names in used.items() if path.parent == CLIENT for name in names}
-    assert inside == {name for name in listed if name.startswith("_") and not name.startswith("__")}
-    assert {path: names for path, names in used.items() if path.parent != CLIENT and names} == {}
+    listed_names = {name for of in (METHODS, ATTRIBUTES) for names in of.values() for name in names} | OF_STRUCTURES
+    names_by_path = {
+        path: _private_names(path) for path in sorted(SHIPPED.rglob("*.py")) if IMPORTS.search(path.read_text())
+    }
+    inside = {name for path, names in names_by_path.items() if path.parent == CLIENT for name in names}
+    assert inside == {name for name in listed_names if name.startswith("_") and not name.startswith("__")}
+    assert {path: names for path, names in names_by_path.items() if path.parent != CLIENT and names} == {}
 
 
-def _used(path: Path) -> set[str]:
+def _private_names(path: Path) -> set[str]:
     """The library's private names that a file uses or defines, but those that it sets itself."""
     tree = ast.parse(path.read_text())
     names = {getattr(node, "attr", getattr(node, "name", None)) for node in ast.walk(tree)} - set(_set(tree))

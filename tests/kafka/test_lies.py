@@ -11,7 +11,7 @@ import pytest
 from keyedwm.core.errors import InputError, UnavailableError
 from keyedwm.kafka.requests.produce import send
 from tests.kafka import lies
-from tests.kafka.test_hostile import METADATA, answered, connected, patient
+from tests.kafka.test_hostile import METADATA, connected, patient, patient_cluster
 from tests.support.hostile import TOPIC_ID, HostileBroker, hostile_broker
 
 # A handful of requests each.
@@ -32,7 +32,7 @@ def test_false_answers_of_every_kind_end_in_a_value_or_an_error_for_the_user(bro
         lies.one(broker, seed * 1_000 + number)
 
 
-def told(**change: Any) -> list[dict[str, Any]]:
+def topic_answer(**change: Any) -> list[dict[str, Any]]:
     """A metadata answer's topics."""
     leader = {"error_code": 0, "partition_index": 0, "leader_id": 1, "leader_epoch": 0, "replica_nodes": [1],
               "isr_nodes": [1], "offline_replicas": []}  # fmt: skip
@@ -41,8 +41,8 @@ def told(**change: Any) -> list[dict[str, Any]]:
 
 
 def test_another_topic_than_the_one_asked_for_is_none(broker: HostileBroker) -> None:
-    cluster = answered(broker.bootstrap)
-    broker.lies[METADATA] = lambda r, b: [b.honest(r, topics=told(name="u"))]
+    cluster = patient_cluster(broker.bootstrap)
+    broker.lies[METADATA] = lambda r, b: [b.honest(r, topics=topic_answer(name="u"))]
     with pytest.raises(UnavailableError, match="the answer leaves topic t out"):
         cluster.latest([("t", 0)])
     cluster.close()
@@ -55,8 +55,8 @@ def test_an_address_that_is_none_is_a_broker_that_is_not_there(broker: HostileBr
     cluster = connected(broker.bootstrap)
     there = [{"node_id": 1, "host": "127.0.0.1", "port": broker.port, "rack": None},
              {"node_id": 2, "host": host, "port": port, "rack": None}]  # fmt: skip
-    led = [{**told()[0]["partitions"][0], "leader_id": 2}]
-    broker.lies[METADATA] = lambda r, b: [b.honest(r, brokers=there, topics=told(partitions=led))]
+    led = [{**topic_answer()[0]["partitions"][0], "leader_id": 2}]
+    broker.lies[METADATA] = lambda r, b: [b.honest(r, brokers=there, topics=topic_answer(partitions=led))]
     with pytest.raises(UnavailableError):
         cluster.latest([("t", 0)])
     cluster.close()

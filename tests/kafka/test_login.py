@@ -17,20 +17,20 @@ from tests.kafka.test_outside import kerberos
 CONFIG = {"sasl_mechanism": "SCRAM-SHA-256", "sasl_plain_username": "u", "sasl_plain_password": "p"}
 
 
-def answered(said: str) -> bytes:
+def login_answer(server_message: str) -> bytes:
     """What the client says to a server's first message; NONCE in it is the client's."""
     login = mechanism_of(CONFIG, "host")
     nonce = login.auth_bytes().split(b"r=")[1]
-    login.receive(said.encode().replace(b"NONCE", nonce))
+    login.receive(server_message.encode().replace(b"NONCE", nonce))
     return login.auth_bytes()
 
 
 def test_a_message_with_each_attribute_once_is_answered_with_a_proof() -> None:
-    assert b",p=" in answered("r=NONCEx,s=c2FsdA==,i=4096")
+    assert b",p=" in login_answer("r=NONCEx,s=c2FsdA==,i=4096")
 
 
 @pytest.mark.parametrize(
-    "said",
+    "server_message",
     [
         "r=NONCEx,s=c2FsdA==,i=4096,i=1",
         "r=NONCEx,s=c2FsdA==,i=4096,x=1,i=+1",
@@ -40,9 +40,9 @@ def test_a_message_with_each_attribute_once_is_answered_with_a_proof() -> None:
         "r=NONCEx,s=c2FsdA==,i=4096,x=1,x=2",
     ],
 )
-def test_an_attribute_that_stands_twice_is_refused_before_a_proof_is_made(said: str) -> None:
+def test_an_attribute_that_stands_twice_is_refused_before_a_proof_is_made(server_message: str) -> None:
     with pytest.raises(LoginError, match="has an attribute twice"):
-        answered(said)
+        login_answer(server_message)
 
 
 @pytest.mark.parametrize(
@@ -50,12 +50,12 @@ def test_an_attribute_that_stands_twice_is_refused_before_a_proof_is_made(said: 
 )
 def test_iterations_that_are_no_plain_digits_are_refused(count: str) -> None:
     with pytest.raises(LoginError, match="by no whole number of 1 to 10 digits"):
-        answered(f"r=NONCEx,s=c2FsdA==,{count}")
+        login_answer(f"r=NONCEx,s=c2FsdA==,{count}")
 
 
 def test_fewer_iterations_than_the_least_are_refused() -> None:
     with pytest.raises(LoginError, match="asks for 4095 SCRAM iterations"):
-        answered("r=NONCEx,s=c2FsdA==,i=4095")
+        login_answer("r=NONCEx,s=c2FsdA==,i=4095")
 
 
 class Context:
@@ -87,11 +87,11 @@ def test_a_kerberos_login_chooses_no_security_layer_and_ends_with_the_brokers_em
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     login = kerberos_login(monkeypatch)
-    sent = [login.auth_bytes()]
+    tokens = [login.auth_bytes()]
     for message in (b"accepted", b"wrapped\x07\x00\xff\xff"):
         login.receive(message)
-        sent.append(login.auth_bytes())
-    assert sent == [b"ticket", b"", b"wrapped\x01\x00\x00\x00"]
+        tokens.append(login.auth_bytes())
+    assert tokens == [b"ticket", b"", b"wrapped\x01\x00\x00\x00"]
     assert not login.is_done()
     with pytest.raises(LoginError, match="a message too many"):
         login.receive(b"more")

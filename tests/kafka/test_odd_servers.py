@@ -20,9 +20,9 @@ from tests.kafka.test_hostile import (
     METADATA,
     PATIENT,
     SOME_PATIENCE,
-    answered,
     config_of,
     patient,
+    patient_cluster,
 )
 from tests.kafka.test_hostile_login import PLAIN, SASL_HANDSHAKE
 from tests.support.hostile import HostileBroker, Lie, Request, hostile_broker
@@ -81,17 +81,17 @@ def test_a_login_that_succeeds_goes_on_where_the_server_lists_no_mechanism() -> 
 
 
 @pytest.mark.parametrize(
-    ("code", "mechanisms", "offered"),
+    ("code", "mechanisms", "offer"),
     [(33, ["SCRAM-SHA-512", "OAUTHBEARER", "secret"], "OAUTHBEARER, SCRAM-SHA-512"), (33, [], "none that this client"),
      (0, ["SCRAM-SHA-256"], "SCRAM-SHA-256")],
 )  # fmt: skip
 def test_a_mechanism_that_the_server_does_not_offer_blames_the_mechanism(
-    code: int, mechanisms: list[str], offered: str
+    code: int, mechanisms: list[str], offer: str
 ) -> None:
     lie = lambda r, b: [b.honest(r, error_code=code, mechanisms=mechanisms)]  # noqa: E731
     with hostile_broker({SASL_HANDSHAKE: lie}) as broker, pytest.raises(AccessError) as caught:
         Cluster.connect(config_of(broker.bootstrap, **(PLAIN | PATIENT)), 60_000)
-    assert f"do not accept the login PLAIN; they offer {offered}" in str(caught.value)
+    assert f"do not accept the login PLAIN; they offer {offer}" in str(caught.value)
     assert "set kafka.sasl.mechanism" in str(caught.value)
     assert "jaas" not in str(caught.value)
     assert "secret" not in str(caught.value)
@@ -145,7 +145,7 @@ def test_a_codec_that_the_server_does_not_accept_is_named_with_its_option(broker
 
 def test_a_server_that_hangs_up_on_a_large_batch_is_named_with_the_bytes_of_the_batch(broker: HostileBroker) -> None:
     """Event Hubs closes the connection of a request above 1,046,528 bytes, without an answer."""
-    cluster = answered(broker.bootstrap)
+    cluster = patient_cluster(broker.bootstrap)
     broker.lies[PRODUCE] = lambda _request, _broker: None
     with pytest.raises(UnavailableError, match=r"closed the connection; the batch has 1\d{6} bytes, .* rejects so"):
         send(cluster, "t", {0: pa.table({"value": [bytes(1_100_000)]})})

@@ -88,10 +88,10 @@ def test_a_log_of_all_formats_is_read_in_order_and_cut_off_at_any_byte() -> None
     log = b"".join(raw for raw, _ in parts)
     expected = [record for _, records in parts for record in records]
     assert read_by_us(log) == expected
-    for cut in range(0, len(log), 7):
-        found = read_by_us(log[:cut])
-        assert found == expected[: len(found)]
-        assert find_batches(WHERE, log[:cut], 0).next_offset == (found[-1].offset + 1 if found else 0)
+    for cut_at in range(0, len(log), 7):
+        own_records = read_by_us(log[:cut_at])
+        assert own_records == expected[: len(own_records)]
+        assert find_batches(WHERE, log[:cut_at], 0).next_offset == (own_records[-1].offset + 1 if own_records else 0)
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
@@ -132,22 +132,22 @@ def test_lz4_of_format_0_is_read_whatever_its_header_s_checksum(has_size: bool) 
         read_by_us(message(1, Record(901, 0, None, bytes(frame)), Codec.LZ4))
 
 
-def plainly(data: bytes, base: int = 0) -> list[Record]:
+def plainly(log_bytes: bytes, base: int = 0) -> list[Record]:
     """Messages that are not compressed, read by the format's description."""
-    found, at = [], 0
-    while at < len(data):
-        offset, size, _, version, _ = struct.unpack_from(">qiIbb", data, at)
+    records, at = [], 0
+    while at < len(log_bytes):
+        offset, size, _, version, _ = struct.unpack_from(">qiIbb", log_bytes, at)
         body, end = at + 18 + 8 * version, at + 12 + size
-        (time_ms,) = struct.unpack_from(">q", data, at + 18) if version else (-1,)
+        (time_ms,) = struct.unpack_from(">q", log_bytes, at + 18) if version else (-1,)
         fields: list[bytes | None] = []
         for _ in range(2):
-            (length,) = struct.unpack_from(">i", data, body)
-            fields.append(None if length < 0 else data[body + 4 : body + 4 + length])
+            (length,) = struct.unpack_from(">i", log_bytes, body)
+            fields.append(None if length < 0 else log_bytes[body + 4 : body + 4 + length])
             body += 4 + max(length, 0)
         assert body == end
-        found.append(Record(offset + base, time_ms, fields[0], fields[1], (), 0 if version else -1))
+        records.append(Record(offset + base, time_ms, fields[0], fields[1], (), 0 if version else -1))
         at = end
-    return found
+    return records
 
 
 def outcome(raw: bytes) -> tuple[list[Record], CorruptRecordError | None]:
@@ -158,28 +158,30 @@ def outcome(raw: bytes) -> tuple[list[Record], CorruptRecordError | None]:
 
 
 def test_damaged_messages_end_in_the_same_rows_or_in_an_error_that_says_where(seed: int) -> None:
-    chance, seen = random.Random(seed), Counter[str]()
+    chance, outcomes = random.Random(seed), Counter[str]()
     few = [record._replace(value=record.value and record.value[:9]) for record in RECORDS]
     for number in range(2_000):
         version = chance.choice((0, 1))
-        data = bytearray(message_set(version, Codec.NONE, few))
+        batch_bytes = bytearray(message_set(version, Codec.NONE, few))
         for _ in range(chance.choice((1, 1, 2))):
-            at = chance.randrange(len(data))
-            data[at : at + chance.choice((1, 4))] = bytes([chance.choice((0, 1, 0x7F, 0x80, 0xFF, data[at] ^ 1))])
+            at = chance.randrange(len(batch_bytes))
+            batch_bytes[at : at + chance.choice((1, 4))] = bytes(
+                [chance.choice((0, 1, 0x7F, 0x80, 0xFF, batch_bytes[at] ^ 1))]
+            )
         is_set = number % 2 == 0
         if is_set:  # its checksum is right, so that the damage reaches the decoder
-            whole = message(version, Record(901, 0, None, compress(Codec.GZIP, bytes(data))), Codec.GZIP)
+            whole = message(version, Record(901, 0, None, compress(Codec.GZIP, bytes(batch_bytes))), Codec.GZIP)
         else:
-            whole = bytes(data)
-        rows, refused = outcome(whole)
-        if refused:
-            assert f"at offset {refused.offset} of t-3 " in str(refused)
-            seen["refused"] += 1
+            whole = bytes(batch_bytes)
+        rows, error = outcome(whole)
+        if error:
+            assert f"at offset {error.offset} of t-3 " in str(error)
+            outcomes["refused"] += 1
             continue
         if not is_set:  # a checksum covers all but the offset
             assert [r[1:] for r in rows] == [r[1:] for r in as_read(version, few)[: len(rows)]]
         else:
-            inner = plainly(bytes(data))
+            inner = plainly(bytes(batch_bytes))
             assert rows == [r._replace(offset=r.offset + (901 - inner[-1].offset if version else 0)) for r in inner]
-        seen["read"] += 1
-    assert min(seen["read"], seen["refused"]) > 100
+        outcomes["read"] += 1
+    assert min(outcomes["read"], outcomes["refused"]) > 100

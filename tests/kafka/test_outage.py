@@ -33,14 +33,14 @@ def test_a_killed_broker_costs_no_record_and_doubles_none(doomed: LocalBroker, t
     }
     cluster = Cluster.connect(ClientConfig.from_options(options))
     admin.create_topic(cluster, topic, 2)
-    written = [b"%06d" % i + b"x" * 94 for i in range(RECORDS)]
+    values = [b"%06d" % i + b"x" * 94 for i in range(RECORDS)]
     sender = Sender(cluster, new_producer(cluster))
-    sender.send(topic, dict.fromkeys((0, 1), pa.table({"value": written[: RECORDS // 2]})))
+    sender.send(topic, dict.fromkeys((0, 1), pa.table({"value": values[: RECORDS // 2]})))
     reading = read_ranges(cluster, [OffsetRange(topic, p, 0, RECORDS) for p in (0, 1)])
-    found: list[list[bytes]] = [[], []]
+    values_of_partitions: list[list[bytes]] = [[], []]
     for part in reading:
-        found[part.index] += part.records.value.to_pylist()  # type: ignore[union-attr]
-        if len(found[0]) > 500:
+        values_of_partitions[part.index] += part.records.value.to_pylist()  # type: ignore[union-attr]
+        if len(values_of_partitions[0]) > 500:
             break
     doomed.kill()
     cluster.config = ClientConfig.from_options({**options, "default.api.timeout.ms": "300"})
@@ -48,8 +48,8 @@ def test_a_killed_broker_costs_no_record_and_doubles_none(doomed: LocalBroker, t
         cluster.partitions([topic])
     cluster.config = cluster.connection.config
     doomed.start()
-    sender.send(topic, dict.fromkeys((0, 1), pa.table({"value": written[RECORDS // 2 :]})))
+    sender.send(topic, dict.fromkeys((0, 1), pa.table({"value": values[RECORDS // 2 :]})))
     for part in reading:
-        found[part.index] += part.records.value.to_pylist()  # type: ignore[union-attr]
-    assert found == [written, written]
+        values_of_partitions[part.index] += part.records.value.to_pylist()  # type: ignore[union-attr]
+    assert values_of_partitions == [values, values]
     cluster.close()

@@ -74,10 +74,10 @@ def silent_names(monkeypatch: pytest.MonkeyPatch, silence: Silence) -> None:
     """A resolver that never answers for names under `.silent`."""
     honest = socket.getaddrinfo
 
-    def lookup(host: Any, *rest: Any, **named: Any) -> Any:
+    def lookup(host: Any, *rest: Any, **kwargs: Any) -> Any:
         if str(host).endswith(".silent"):
             silence(str(host))
-        return honest(host, *rest, **named)
+        return honest(host, *rest, **kwargs)
 
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
 
@@ -116,7 +116,7 @@ def kerberos(silent: str = "", error: int = 0) -> Any:
     name = SimpleNamespace(canonicalize=lambda _kind: answers("a name", "name"))
     context = SimpleNamespace(step=lambda _token: answers("a step", b"token"), complete=False)
     return SimpleNamespace(
-        Name=lambda *_, **_named: name,
+        Name=lambda *_, **_kwargs: name,
         SecurityContext=lambda **_: context,
         NameType=SimpleNamespace(hostbased_service=1),
         MechType=SimpleNamespace(kerberos=1),
@@ -226,9 +226,9 @@ def test_a_call_is_blamed_only_if_it_had_time_to_answer(left_s: float, names_it:
             raise wire_errors.KafkaTimeoutError
 
     outside = BlockingCalls(NobodyAnswers())  # type: ignore[arg-type]
-    with pytest.raises(wire_errors.KafkaTimeoutError, match="a lookup") as told:
+    with pytest.raises(wire_errors.KafkaTimeoutError, match="a lookup") as error:
         asyncio.run(outside.call("a lookup", lambda: None, time.monotonic() + left_s))
-    assert isinstance(told.value, DidNotAnswerError) is names_it
+    assert isinstance(error.value, DidNotAnswerError) is names_it
 
 
 @pytest.mark.parametrize("then", ["no connection", "no answer"])
@@ -239,10 +239,10 @@ def test_a_last_attempt_without_time_does_not_hide_why_the_others_failed(
     broker.lies[SASL_HANDSHAKE] = lambda r, b: [b.honest(r, mechanisms=["GSSAPI"])]
     honest = KafkaNetSocket.sock_connect
 
-    async def only_once(self: KafkaNetSocket, *what: Any, **how: Any) -> Any:
+    async def only_once(self: KafkaNetSocket, *arguments: Any, **how: Any) -> Any:
         if silence.calls:
             raise wire_errors.KafkaTimeoutError("Connection timed out")
-        return await honest(self, *what, **how)
+        return await honest(self, *arguments, **how)
 
     if then == "no connection":
         monkeypatch.setattr(KafkaNetSocket, "sock_connect", only_once)

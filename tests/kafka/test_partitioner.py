@@ -40,18 +40,18 @@ def test_a_slice_is_hashed_like_the_whole():
 
 def test_a_key_always_goes_to_the_same_partition_and_never_to_a_missing_one():
     keys = pa.array([b"%d" % (i % 100) for i in range(10_000)], pa.binary())
-    chosen = partition_of(keys, 10_000, 7, 0)
-    assert (chosen[:100] == chosen[9_900:]).all()
-    assert set(chosen.tolist()) == set(range(7))
+    partitions = partition_of(keys, 10_000, 7, 0)
+    assert (partitions[:100] == partitions[9_900:]).all()
+    assert set(partitions.tolist()) == set(range(7))
 
 
 def test_rows_without_a_key_stay_for_a_run_and_then_move_on():
     rows = 3 * STICKY_RUN
     assert partition_of(None, rows, 2, STICKY_RUN).tolist() == [1] * STICKY_RUN + [0] * STICKY_RUN + [1] * STICKY_RUN
     keys = pa.array([None, b"abc"] * STICKY_RUN, pa.binary())
-    chosen = partition_of(keys, 2 * STICKY_RUN, 5, 0)
-    assert set(chosen[::2].tolist()) == {0}
-    assert set(chosen[1::2].tolist()) == {479470107 % 5}
+    partitions = partition_of(keys, 2 * STICKY_RUN, 5, 0)
+    assert set(partitions[::2].tolist()) == {0}
+    assert set(partitions[1::2].tolist()) == {479470107 % 5}
 
 
 def test_two_calls_go_on_where_the_first_ended():

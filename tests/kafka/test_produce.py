@@ -103,16 +103,16 @@ def test_a_missing_partition_is_named_before_anything_is_written(cluster: Cluste
 
 
 @pytest.mark.parametrize(
-    ("table", "named"),
+    ("table", "column_name"),
     [
         (pa.table({"vaule": ["a"]}), "column vaule"),
         (pa.table({"value": ["a"], "timestamp": pa.array([None], pa.int64())}), "column timestamp has nulls"),
     ],
 )
 def test_a_column_that_cannot_be_written_is_named(
-    cluster: Cluster, make_topic: MakeTopic, table: pa.Table, named: str
+    cluster: Cluster, make_topic: MakeTopic, table: pa.Table, column_name: str
 ) -> None:
-    with pytest.raises(InputError, match=named):
+    with pytest.raises(InputError, match=column_name):
         send(cluster, make_topic(1), {0: table})
 
 
@@ -153,31 +153,31 @@ def test_a_batch_that_is_too_large_is_cut_within_its_transaction(
 ) -> None:
     topic = make_topic(1, max_message_bytes="30000")
     monkeypatch.setattr(Cluster, "largest_batch_bytes", lambda *_: None)
-    begun = txn.begin(cluster, topic, 60_000)
-    txn.add_partitions(cluster, begun, [TopicPartition(topic, 0)])
-    Sender(cluster, begun.producer, transactional_id=topic).send(topic, {0: many(2_000)})
-    assert txn.end(cluster, [begun], commit=True) == {begun: txn.Fate.COMMITTED}
-    found = [
+    transaction = txn.begin(cluster, topic, 60_000)
+    txn.add_partitions(cluster, transaction, [TopicPartition(topic, 0)])
+    Sender(cluster, transaction.producer, transactional_id=topic).send(topic, {0: many(2_000)})
+    assert txn.end(cluster, [transaction], commit=True) == {transaction: txn.Fate.COMMITTED}
+    values = [
         value
         for part in read_ranges(cluster, [OffsetRange(topic, 0, 0, 2_000)], isolation=Isolation.READ_COMMITTED)
         for value in part.records.value.to_pylist()  # type: ignore[union-attr]
     ]
-    assert [value[:6] for value in found] == [b"%06d" % i for i in range(2_000)]
+    assert [value[:6] for value in values] == [b"%06d" % i for i in range(2_000)]
 
 
 def test_the_batch_size_that_the_user_gives_is_kept(config: ClientConfig, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
-    given = ClientConfig.from_options({"bootstrap.servers": config.addresses, "batch.size": "10000"})
-    with closing(Cluster.connect(given)) as cluster:
+    client_config = ClientConfig.from_options({"bootstrap.servers": config.addresses, "batch.size": "10000"})
+    with closing(Cluster.connect(client_config)) as cluster:
         sizes: list[int] = []
         submit = cluster.connection.submit
 
-        def counted(node: int | None, request: Any) -> Any:
+        def submit_counted(node: int | None, request: Any) -> Any:
             if isinstance(request, ProduceRequest):
                 sizes.append(len(request.topic_data[0].partition_data[0].records))
             return submit(node, request)
 
-        cluster.connection.submit = counted  # type: ignore[method-assign]
+        cluster.connection.submit = submit_counted  # type: ignore[method-assign]
         assert send(cluster, topic, {0: many(500)}) == {(topic, 0): 500}
     assert len(sizes) >= 20
     assert max(sizes) <= 10_000 + 61
@@ -188,6 +188,8 @@ def test_a_host_whose_clock_is_wrong_is_named_with_what_its_clock_reads(
 ) -> None:
     topic, two_hours_on = make_topic(1), time.time_ns() + 7_200 * 1_000_000_000
     monkeypatch.setattr(produce.time, "time_ns", lambda: two_hours_on)
-    said = rf"{topic}-0 rejected records for their time, .* the clock of {socket.gethostname()} reads 20.* set it right"
-    with pytest.raises(UnavailableError, match=said):
+    sentence = (
+        rf"{topic}-0 rejected records for their time, .* the clock of {socket.gethostname()} reads 20.* set it right"
+    )
+    with pytest.raises(UnavailableError, match=sentence):
         send(cluster, topic, {0: pa.table({"value": [b"a"]})})

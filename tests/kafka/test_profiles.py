@@ -57,8 +57,8 @@ def test_every_row_is_written_and_read_once_and_what_is_lost_is_said(
     topic = topic_of(2)
     places = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
     values = [b"%d" % n for n in range(200)]
-    written = send(cluster, topic, {n: pa.table({"value": values[n::2]}) for n in (0, 1)})
-    assert written == dict.fromkeys(places, 100)
+    counts_by_partition = send(cluster, topic, {n: pa.table({"value": values[n::2]}) for n in (0, 1)})
+    assert counts_by_partition == dict.fromkeys(places, 100)
     assert cluster.fetch_offsets(f"g-{topic}", places) == {}
 
     stream = Stream(**{
@@ -74,8 +74,8 @@ def test_every_row_is_written_and_read_once_and_what_is_lost_is_said(
     reads = {tp: (end.offset, end.leader_epoch or 0) for tp, end in ends.items()}
     assert cluster.lost_records(reads) == set()  # whatever the server answers about epochs
     if profile.transactions:
-        begun = txn.begin(cluster, f"x-{topic}", 60_000)
-        commit_as(cluster, begun, f"g-{topic}", places[0], Committed(7, "marker"), timeout_ms=60_000)
+        transaction = txn.begin(cluster, f"x-{topic}", 60_000)
+        commit_as(cluster, transaction, f"g-{topic}", places[0], Committed(7, "marker"), timeout_ms=60_000)
         assert cluster.fetch_offsets(f"g-{topic}", places) == {places[0]: Committed(7, "marker")}
     else:
         with pytest.raises(UnsupportedRequestError, match=r"needs .*EndTxn 0"):
@@ -83,10 +83,10 @@ def test_every_row_is_written_and_read_once_and_what_is_lost_is_said(
 
     profile.apply(proxy)
     code = main(["doctor", "--bootstrap", proxy.bootstrap, "--topic", topic, "--target", topic])
-    said = capsys.readouterr().out.splitlines()
-    cells = {line[6:].partition(": ")[0]: line[:4].strip() for line in said}
+    lines = capsys.readouterr().out.splitlines()
+    cells = {line[6:].partition(": ")[0]: line[:4].strip() for line in lines}
     assert code == (0 if profile.transactions else 1)
     assert cells["the source"] == cells["the sink to Kafka"] == cells["tiered storage"] == "ok"
     assert cells["the exactly-once sink to Kafka"] == ("ok" if profile.transactions else "FAIL")
-    about_epochs = [line[:4].strip() for line in said if "where leader epochs end" in line]
+    about_epochs = [line[:4].strip() for line in lines if "where leader epochs end" in line]
     assert about_epochs == {None: [], True: ["ok"], False: ["WARN"]}[profile.epochs]

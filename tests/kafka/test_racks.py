@@ -46,46 +46,46 @@ def connect(brokers: list[LocalBroker], rack: str) -> tuple[Cluster, list[int | 
     """A client in a rack, and the nodes that it sends fetches to."""
     options = {"bootstrap.servers": brokers[0].bootstrap, "client.rack": rack, **SMALL}
     cluster = Cluster.connect(ClientConfig.from_options(options))
-    asked: list[int | None] = []
+    nodes_asked: list[int | None] = []
     submit = cluster.connection.submit
 
     def noted(node: int | None, request: Any) -> Any:
         if isinstance(request, FetchRequest):
-            asked.append(node)
+            nodes_asked.append(node)
         return submit(node, request)
 
     cluster.connection.submit = noted  # type: ignore[method-assign]
-    return cluster, asked
+    return cluster, nodes_asked
 
 
 def read(cluster: Cluster, broker_to_kill: LocalBroker | None = None) -> None:
     """Read everything and compare; kill a broker after some answers."""
-    found: list[list[bytes]] = [[], [], []]
+    values_of_partitions: list[list[bytes]] = [[], [], []]
     for number, part in enumerate(read_ranges(cluster, [OffsetRange(TOPIC, p, 0, RECORDS) for p in range(3)])):
-        found[part.index] += part.records.value.to_pylist()  # type: ignore[union-attr]
+        values_of_partitions[part.index] += part.records.value.to_pylist()  # type: ignore[union-attr]
         if number == 20 and broker_to_kill is not None:
             broker_to_kill.kill()
-    for values in found:
+    for values in values_of_partitions:
         assert [int(value[:6]) for value in values] == list(range(RECORDS))
 
 
 @pytest.mark.parametrize("node", [1, 2, 3])
 def test_the_replica_in_our_rack_is_read(brokers: list[LocalBroker], node: int) -> None:
-    cluster, asked = connect(brokers, f"rack-{node}")
+    cluster, nodes_asked = connect(brokers, f"rack-{node}")
     with closing(cluster):
         read(cluster)
-    assert asked.count(node) > len(asked) * 0.9
+    assert nodes_asked.count(node) > len(nodes_asked) * 0.9
 
 
 def test_without_a_rack_the_leaders_are_read(brokers: list[LocalBroker]) -> None:
-    cluster, asked = connect(brokers, "")
+    cluster, nodes_asked = connect(brokers, "")
     with closing(cluster):
         read(cluster)
-    assert set(asked) == {1, 2, 3}
+    assert set(nodes_asked) == {1, 2, 3}
 
 
 def test_the_death_of_the_replica_in_our_rack_costs_no_record(brokers: list[LocalBroker]) -> None:
-    cluster, asked = connect(brokers, "rack-3")
+    cluster, nodes_asked = connect(brokers, "rack-3")
     with closing(cluster):
         read(cluster, brokers[2])
-    assert {1, 2} <= set(asked)
+    assert {1, 2} <= set(nodes_asked)

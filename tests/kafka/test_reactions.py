@@ -21,11 +21,11 @@ from keyedwm.kafka.requests.produce import send
 from keyedwm.kafka.requests.reactions import Api, Reaction, reaction
 from keyedwm.kafka.requests.transactional_offsets import commit_as
 from tests.kafka.reference import Record, write
-from tests.kafka.test_hostile import answered, patient
+from tests.kafka.test_hostile import patient, patient_cluster
 from tests.support.hostile import HostileBroker, Lie, Request, hostile_broker
 
 PLACE = TopicPartition("t", 0)
-BEGUN = txn.Transaction("x", 1, 0)
+OPEN_TRANSACTION = txn.Transaction("x", 1, 0)
 RECORD = write([Record(0, 0, None, b"x")])
 ROWS = {0: pa.table({"value": [b"x"]})}
 # Kafka's codes, by the library that has them all, and whether it takes them for ones that pass.
@@ -51,12 +51,12 @@ CALLS: dict[Api, Callable[[Cluster], Any]] = {
     Api.LIST_GROUPS: lambda c: groups_ending_with(c, "-ledger"),
     Api.INIT_PRODUCER_ID: lambda c: txn.begin(c, "x", 1_000),
     Api.OFFSET_FOR_LEADER_EPOCH: lambda c: c.epoch_ends({PLACE: 0}),
-    Api.ADD_PARTITIONS_TO_TXN: lambda c: txn.add_partitions(c, BEGUN, [PLACE]),
-    Api.ADD_OFFSETS_TO_TXN: lambda c: commit_as(c, BEGUN, "g", PLACE, Committed(1, ""), timeout_ms=60_000),
-    Api.TXN_OFFSET_COMMIT: lambda c: commit_as(c, BEGUN, "g", PLACE, Committed(1, ""), timeout_ms=60_000),
-    Api.END_TXN: lambda c: txn.end(c, [BEGUN], commit=True),
+    Api.ADD_PARTITIONS_TO_TXN: lambda c: txn.add_partitions(c, OPEN_TRANSACTION, [PLACE]),
+    Api.ADD_OFFSETS_TO_TXN: lambda c: commit_as(c, OPEN_TRANSACTION, "g", PLACE, Committed(1, ""), timeout_ms=60_000),
+    Api.TXN_OFFSET_COMMIT: lambda c: commit_as(c, OPEN_TRANSACTION, "g", PLACE, Committed(1, ""), timeout_ms=60_000),
+    Api.END_TXN: lambda c: txn.end(c, [OPEN_TRANSACTION], commit=True),
     Api.DESCRIBE_CONFIGS: lambda c: c.largest_batch_bytes("t"),
-    Api.DESCRIBE_TRANSACTIONS: lambda c: txn.fate(c, BEGUN),
+    Api.DESCRIBE_TRANSACTIONS: lambda c: txn.fate(c, OPEN_TRANSACTION),
     Api.LIST_TRANSACTIONS: lambda c: txn.lingering(c, "y"),
 }
 
@@ -70,25 +70,27 @@ def broker() -> Iterator[HostileBroker]:
 @pytest.fixture
 def cluster(broker: HostileBroker) -> Iterator[Cluster]:
     """A cluster with patience, and with hardly a pause before it asks again."""
-    found = patient(broker.bootstrap)
-    found.config = found.connection.config = replace(found.config, retry_backoff_ms=1, retry_backoff_max_ms=1)
-    yield found
-    found.close()
+    patient_cluster = patient(broker.bootstrap)
+    patient_cluster.config = patient_cluster.connection.config = replace(
+        patient_cluster.config, retry_backoff_ms=1, retry_backoff_max_ms=1
+    )
+    yield patient_cluster
+    patient_cluster.close()
 
 
 @pytest.mark.parametrize("api", Api)
 def test_every_code_that_passes_is_asked_about_again_and_no_other(api: Api) -> None:
     for number in CODES:
-        found, code = reaction(api, number), Code.of(number)
+        observed_reaction, code = reaction(api, number), Code.of(number)
         passes = KAFKAS[number] or number in PASS
         if number == 0 or api is Api.DESCRIBE_CONFIGS:
-            assert found is Reaction.ANSWER
-        elif found is Reaction.ANSWER:
+            assert observed_reaction is Reaction.ANSWER
+        elif observed_reaction is Reaction.ANSWER:
             assert (api, code) in ANSWERS
         elif (api, code) in OTHERWISE:
-            assert found.repeats is not passes
+            assert observed_reaction.repeats is not passes
         else:
-            assert found.repeats is passes, (number, found)
+            assert observed_reaction.repeats is passes, (number, observed_reaction)
     assert reaction(api, 9_999).repeats or api is Api.DESCRIBE_CONFIGS  # of a later Kafka
 
 
@@ -119,25 +121,25 @@ def test_a_call_does_with_every_code_what_the_table_says(broker: HostileBroker, 
         broker.lies[api] = once(number, honest.get(api))
         broker.counts.clear()
         then = reaction(api, number)
-        refused = None
+        raised_error = None
         try:
             result = act(cluster)
         except KeyedwmError as error:
-            refused = error
+            raised_error = error
         if then is Reaction.FINAL and api is Api.OFFSET_COMMIT:
             assert result == {PLACE: Code.of(number)}
         elif then is Reaction.FINAL:
-            assert refused is not None, number
+            assert raised_error is not None, number
             assert broker.counts[api] == 1, number
-            assert isinstance(refused, AccessError) is Code.of(number).denied
+            assert isinstance(raised_error, AccessError) is Code.of(number).denied
         elif then.repeats:
-            assert refused is None, (number, refused)
+            assert raised_error is None, (number, raised_error)
             assert result == right, number
             assert broker.counts[api] == 2, number
         elif number == 0:
             assert result == right
         else:
-            assert refused is None or api is Api.METADATA, (number, refused)
+            assert raised_error is None or api is Api.METADATA, (number, raised_error)
 
 
 def once(number: int, honest: Lie | None = None) -> Lie:
@@ -167,7 +169,7 @@ def _one_offset(request: Request, broker: HostileBroker) -> list[bytes]:
 @pytest.mark.starts
 @pytest.mark.parametrize("api", [api for api in CALLS if api not in {Api.DESCRIBE_CONFIGS, Api.FETCH}])
 def test_an_error_that_does_not_pass_ends_with_its_name(broker: HostileBroker, api: Api) -> None:
-    impatient = answered(broker.bootstrap)
+    impatient = patient_cluster(broker.bootstrap)
     CALLS[api](impatient)
     for key in ((0, "g"), (1, "x")):
         impatient.forget_coordinator(key[1], key[0])
@@ -202,7 +204,7 @@ def _two_partitions(broker: HostileBroker, *numbers: int) -> list[dict[str, Any]
     return [{**topic, "partitions": [{**part, "partition_index": number} for number in numbers]}]
 
 
-def _renamed(broker: HostileBroker, api: Api, topics: str, parts: str, index: str) -> list[dict[str, Any]]:
+def _with_other_names(broker: HostileBroker, api: Api, topics: str, parts: str, index: str) -> list[dict[str, Any]]:
     """An answer's topics, about another partition than the one that was asked for."""
     (topic,) = broker.fields(api)[topics]
     (part,) = topic[parts]
@@ -226,12 +228,13 @@ LEFT_OUT: dict[str, tuple[Api, Callable[[HostileBroker], dict[str, Any]], str]] 
         "t-0: the answer leaves this partition, or its offset, out",
     ),
     "the acknowledgement of a partition": (
-        Api.PRODUCE, lambda b: {"responses": _renamed(b, Api.PRODUCE, "responses", "partition_responses", "index")},
+        Api.PRODUCE,
+        lambda b: {"responses": _with_other_names(b, Api.PRODUCE, "responses", "partition_responses", "index")},
         "the answer has no partition of t 0",
     ),
     "the acknowledgement of an offset": (
         Api.TXN_OFFSET_COMMIT,
-        lambda b: {"topics": _renamed(b, Api.TXN_OFFSET_COMMIT, "topics", "partitions", "partition_index")},
+        lambda b: {"topics": _with_other_names(b, Api.TXN_OFFSET_COMMIT, "topics", "partitions", "partition_index")},
         "the answer has no partition of t 0",
     ),
     "a group": (
@@ -256,18 +259,18 @@ LEFT_OUT: dict[str, tuple[Api, Callable[[HostileBroker], dict[str, Any]], str]] 
 
 
 @pytest.mark.starts
-@pytest.mark.parametrize("what", LEFT_OUT)
-def test_what_an_answer_leaves_out_is_asked_for_again_and_named(broker: HostileBroker, what: str) -> None:
-    api, fields, words = LEFT_OUT[what]
-    act = txn.brokers if what == "the brokers" else CALLS[api]
-    impatient = answered(broker.bootstrap)
+@pytest.mark.parametrize("missing_part", LEFT_OUT)
+def test_what_an_answer_leaves_out_is_asked_for_again_and_named(broker: HostileBroker, missing_part: str) -> None:
+    api, fields, sentence = LEFT_OUT[missing_part]
+    act = txn.brokers if missing_part == "the brokers" else CALLS[api]
+    impatient = patient_cluster(broker.bootstrap)
     right = act(impatient)
     broker.counts.clear()
     broker.lies[api] = lambda r, b: [b.honest(r, **(fields(b) if b.counts[api] == 1 else {}))]
     assert act(impatient) == right
     assert broker.counts[api] == 2
     broker.lies[api] = lambda r, b: [b.honest(r, **fields(b))]
-    with pytest.raises(UnavailableError, match=words):
+    with pytest.raises(UnavailableError, match=sentence):
         act(impatient)
     impatient.close()
 

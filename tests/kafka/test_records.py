@@ -79,10 +79,10 @@ def test_only_offsets_inside_the_span_come(records: list[Record], start: int, le
 
 
 @settings(deadline=None, max_examples=times(20))
-@given(records=some_records(), cut=st.floats(0, 1))
-def test_a_batch_cut_off_at_any_byte_waits_for_the_next_fetch(records: list[Record], cut: float) -> None:
+@given(records=some_records(), share=st.floats(0, 1))
+def test_a_batch_cut_off_at_any_byte_waits_for_the_next_fetch(records: list[Record], share: float) -> None:
     first, second = write(records), write([r._replace(offset=r.offset + 10_000) for r in records], Codec.LZ4)
-    raw = first + second[: int(cut * (len(second) - 1))]
+    raw = first + second[: int(share * (len(second) - 1))]
     batches = find_batches(WHERE, raw, 0)
     assert len(batches) == 1
     assert batches.next_offset == records[-1].offset + 1
@@ -110,13 +110,13 @@ def test_rows_are_cut_into_batches_below_the_limit_and_sequences_follow() -> Non
     batches = encoded(records, batch_bytes=5_000, producer=Producer(9, 2, transactional=True), base_sequence=2**31 - 50)
     assert len(batches) > 20
     assert max(map(len, batches)) <= 5_000 + 61
-    sequence, seen = 2**31 - 50, 0
+    sequence, row_count = 2**31 - 50, 0
     for batch in batches:
         assert struct.unpack_from(">qhi", batch, 43) == (9, 2, sequence)
         assert struct.unpack_from(">h", batch, 21) == (0x10,)
         count = len(read_by_us(batch))
-        sequence, seen = (sequence + count) % 2**31, seen + count
-    assert seen == 1000
+        sequence, row_count = (sequence + count) % 2**31, row_count + count
+    assert row_count == 1000
 
 
 def test_a_header_without_a_name_is_refused() -> None:
@@ -137,7 +137,7 @@ def test_markers_are_no_records() -> None:
 
 
 def test_only_the_aborted_transaction_of_a_producer_is_left_out() -> None:
-    def data(offset: int, producer: int) -> bytes:
+    def batch_of(offset: int, producer: int) -> bytes:
         who = {"is_transactional": True, "producer_id": producer, "producer_epoch": 0, "base_sequence": 0}
         return write([Record(offset, 0, None, b"%d by %d" % (offset, producer))], **who)
 
@@ -146,7 +146,7 @@ def test_only_the_aborted_transaction_of_a_producer_is_left_out() -> None:
         who = {"is_transactional": True, "producer_id": producer, "producer_epoch": 0, "base_sequence": -1}
         return with_attributes(write([Record(offset, 0, key, b"")], **who), CONTROL)
 
-    raw = data(0, 7) + data(1, 8) + marker(2, 7, commit=False) + data(3, 7) + marker(4, 8, commit=True)
+    raw = batch_of(0, 7) + batch_of(1, 8) + marker(2, 7, commit=False) + batch_of(3, 7) + marker(4, 8, commit=True)
     raw += marker(5, 7, commit=True) + write([Record(6, 0, None, b"plain")])
     assert [r.value for r in read_by_us(raw, aborted=[(7, 0)])] == [b"1 by 8", b"3 by 7", b"plain"]
     assert [r.offset for r in read_by_us(raw)] == [0, 1, 3, 6]
@@ -177,13 +177,13 @@ def test_a_header_name_that_is_no_utf8_is_replaced_as_java_does() -> None:
 
 @settings(deadline=None, max_examples=times(25))
 @given(st.data())
-def test_rows_chosen_by_position_are_encoded_as_if_they_stood_so(data):
+def test_rows_chosen_by_position_are_encoded_as_if_they_stood_so(draws):
     headers = st.none() | st.lists(st.tuples(st.text(max_size=3), maybe_bytes), max_size=3)
-    rows = data.draw(st.lists(st.tuples(maybe_bytes, maybe_bytes, headers, st.integers(0, 9)), max_size=20))
-    order = data.draw(st.permutations(range(len(rows))))[: data.draw(st.integers(0, len(rows)))]
+    rows = draws.draw(st.lists(st.tuples(maybe_bytes, maybe_bytes, headers, st.integers(0, 9)), max_size=20))
+    order = draws.draw(st.permutations(range(len(rows))))[: draws.draw(st.integers(0, len(rows)))]
 
-    def laid(chosen: list) -> Layout:
-        keys, values, pairs, times = zip(*chosen, strict=True) if chosen else ((), (), (), ())
+    def laid(rows_laid: list) -> Layout:
+        keys, values, pairs, times = zip(*rows_laid, strict=True) if rows_laid else ((), (), (), ())
         return lay_out(
             RecordColumns(
                 np.array(times, np.int64),
@@ -193,8 +193,8 @@ def test_rows_chosen_by_position_are_encoded_as_if_they_stood_so(data):
             )
         )
 
-    taken = encode(laid(rows).select(np.array(order, np.int64)))
-    assert [b.data for b in taken] == [b.data for b in encode(laid([rows[i] for i in order]))]
+    batches_of_selection = encode(laid(rows).select(np.array(order, np.int64)))
+    assert [b.data for b in batches_of_selection] == [b.data for b in encode(laid([rows[i] for i in order]))]
 
 
 def test_a_sound_record_above_the_memory_for_one_is_not_called_damaged() -> None:

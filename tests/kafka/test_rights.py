@@ -47,7 +47,7 @@ MISSING = [
 ]
 
 
-def looked(client: Mapping[str, str], topic: str) -> list[Finding]:
+def findings_of(client: Mapping[str, str], topic: str) -> list[Finding]:
     options = {f"kafka.{name}": value for name, value in client.items()}
     options |= {"transactionalIdPrefix": f"{topic}-id", "groupIdPrefix": f"{topic}-group"}
     return list(look(options, [f"{topic}-in"], [f"{topic}-out"]))
@@ -61,20 +61,20 @@ def create(client: Mapping[str, str], topic: str) -> None:
 
 
 def acls(grants: Sequence[Grant], topic: str) -> list[ACL]:
-    made = []
+    bindings = []
     for kind, operation, name in grants:
         whole = ACLResourcePatternType.LITERAL if kind is ResourceType.CLUSTER else ACLResourcePatternType.PREFIXED
         pattern = ResourcePattern(kind, name.format(t=topic), whole)
-        made.append(ACL("User:guest", "*", operation, ACLPermissionType.ALLOW, pattern))
-    return made
+        bindings.append(ACL("User:guest", "*", operation, ACLPermissionType.ALLOW, pattern))
+    return bindings
 
 
 def test_a_broker_without_an_authorizer_allows_everything(kafka, topic: str) -> None:
     client = {"bootstrap.servers": kafka.bootstrap}
     create(client, topic)
-    found = looked(client, topic)
-    assert [finding.line() for finding in found if finding.verdict is not Verdict.OK] == []
-    assert {finding.subject for finding in found} >= {f"rights on {topic}-in", "consumer group", "transactions"}
+    findings = findings_of(client, topic)
+    assert [finding.line() for finding in findings if finding.verdict is not Verdict.OK] == []
+    assert {finding.subject for finding in findings} >= {f"rights on {topic}-in", "consumer group", "transactions"}
 
 
 def test_each_right_of_the_page_of_security_is_named_where_it_is_missing(
@@ -82,14 +82,14 @@ def test_each_right_of_the_page_of_security_is_named_where_it_is_missing(
 ) -> None:
     create(secured.options(), topic)
     for missing, expected in [(None, None), *enumerate(MISSING)]:
-        given = acls([grant for place, grant in enumerate(ALL) if place != missing], topic)
-        allow(their_admin, given)
+        grants = acls([grant for place, grant in enumerate(ALL) if place != missing], topic)
+        allow(their_admin, grants)
 
-        told = [finding.line() for finding in looked(secured.options("guest"), topic)]
-        bad = [line for line in told if not line.startswith("ok")]
+        lines = [finding.line() for finding in findings_of(secured.options("guest"), topic)]
+        bad = [line for line in lines if not line.startswith("ok")]
         assert len(bad) == (expected is not None), bad
         assert all(line.startswith(expected.format(t=topic)) for line in bad), bad
-        disallow(their_admin, given)
+        disallow(their_admin, grants)
 
 
 def test_asking_for_rights_creates_nothing(secured: Secured, topic: str) -> None:

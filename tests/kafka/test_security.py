@@ -45,16 +45,16 @@ def boss(secured: Secured) -> Iterator[Cluster]:
 def test_records_go_both_ways_through_tls_and_a_login(boss: Cluster, topic: str) -> None:
     admin.create_topic(boss, topic)
     send(boss, topic, {0: pa.table({"value": [b"%d" % i + b"x" * 1_000 for i in range(5_000)]})})
-    found = [part.records for part in read_ranges(boss, [OffsetRange(topic, 0, 0, 5_000)])]
-    assert sum(records.count for records in found) == 5_000
+    records_read = [part.records for part in read_ranges(boss, [OffsetRange(topic, 0, 0, 5_000)])]
+    assert sum(records.count for records in records_read) == 5_000
 
 
 @pytest.mark.parametrize("mechanism", list(ScramMechanism)[1:])
 def test_scram_logs_in(secured: Secured, their_admin: KafkaAdminClient, mechanism: ScramMechanism) -> None:
     their_admin.alter_user_scram_credentials([UserScramCredentialUpsertion("boss", mechanism, PASSWORD)])
-    given = secured.options(sasl_mechanism=mechanism.name.replace("_", "-"))
+    settings = secured.options(sasl_mechanism=mechanism.name.replace("_", "-"))
     jaas = login("scram.Scram", username="boss", password=PASSWORD)
-    config = ClientConfig.from_options({**given, "sasl.jaas.config": jaas})
+    config = ClientConfig.from_options({**settings, "sasl.jaas.config": jaas})
 
     def logged_in() -> Cluster | None:
         with suppress(AccessError):  # the broker takes credentials from its controller, a moment later
@@ -74,24 +74,24 @@ def test_a_wrong_password_is_refused_at_once_and_not_repeated_in_the_message(sec
 
 
 def test_an_unknown_certificate_is_the_reason_given(secured: Secured) -> None:
-    given = {k: v for k, v in secured.options().items() if "truststore" not in k}
+    settings = {k: v for k, v in secured.options().items() if "truststore" not in k}
     with pytest.raises(AccessError, match="is not trusted by the system's certificates"):
-        Cluster.connect(ClientConfig.from_options(given), timeout_ms=60_000)
+        Cluster.connect(ClientConfig.from_options(settings), timeout_ms=60_000)
 
 
 def test_certificates_can_be_given_in_place(secured: Secured) -> None:
-    given = {k: v for k, v in secured.options().items() if k != "ssl.truststore.location"}
+    settings = {k: v for k, v in secured.options().items() if k != "ssl.truststore.location"}
     pem = (secured.home / "cert.pem").read_text()
-    cluster = Cluster.connect(ClientConfig.from_options(given | {"ssl.truststore.certificates": pem}))
+    cluster = Cluster.connect(ClientConfig.from_options(settings | {"ssl.truststore.certificates": pem}))
     assert cluster.usable
     cluster.close()
 
 
 def test_a_key_store_without_a_key_is_refused(secured: Secured) -> None:
     only = str(secured.home / "cert.pem")
-    given = secured.options(ssl_keystore_location=only, ssl_keystore_type="PEM")
+    settings = secured.options(ssl_keystore_location=only, ssl_keystore_type="PEM")
     with pytest.raises(OptionError, match=r"kafka\.ssl\.keystore\.location"):
-        Cluster.connect(ClientConfig.from_options(given))
+        Cluster.connect(ClientConfig.from_options(settings))
 
 
 def test_without_rights_on_the_group_reading_goes_on(
@@ -136,8 +136,8 @@ def of_page(feature: str) -> list[Grant]:
     """What the commands on the page of security grant for a feature."""
     script = PAGE.read_text().split("```sh\n")[1].split("```")[0]
     lines = script.split(f"# {feature}\n")[1].split("\n# ")[0].splitlines()
-    words = [line.removeprefix("$add --operation ").split() for line in lines]
-    return [(_RESOURCES[resource], _OPERATIONS[operation]) for operation, resource, *_ in words]
+    command_parts = [line.removeprefix("$add --operation ").split() for line in lines]
+    return [(_RESOURCES[resource], _OPERATIONS[operation]) for operation, resource, *_ in command_parts]
 
 
 SOURCE_ACLS = of_page("source, with its states in committed offsets")
@@ -148,10 +148,10 @@ def test_each_row_of_the_page_has_its_commands() -> None:
     table = PAGE.read_text().split("| feature | resource |")[1].split("\n\n")[0]
     rows = [row.split("|") for row in table.splitlines()[2:]]
     assert len(rows) == 10
-    told = [(operation.strip(), "cluster" in resource) for _, _, resource, operation, *_ in rows]
+    operations = [(operation.strip(), "cluster" in resource) for _, _, resource, operation, *_ in rows]
     script = PAGE.read_text().split("```sh\n")[1].split("```")[0]
     commands = [line.split() for line in script.splitlines() if line.startswith("$add")]
-    assert {(words[2], "--cluster" in words) for words in commands} == set(told)
+    assert {(command_parts[2], "--cluster" in command_parts) for command_parts in commands} == set(operations)
 
 
 def grant(their_admin: KafkaAdminClient, grants: Sequence[Grant], prefix: str) -> None:
@@ -176,31 +176,31 @@ def read_as_a_source(guest: Cluster, topic: str) -> None:
 def write_as_a_sink(guest: Cluster, topic: str) -> None:
     """What an exactly-once sink asks of the cluster."""
     txn.longest_timeout_ms(guest)
-    begun = txn.begin(guest, f"{topic}-id", 60_000)
-    txn.add_partitions(guest, begun, [TopicPartition(topic, 0)])
-    Sender(guest, begun.producer, transactional_id=f"{topic}-id").send(topic, {0: pa.table({"value": ["b"]})})
-    assert txn.lingering(guest, f"{topic}-id") == [begun]
-    assert txn.end(guest, [begun], commit=True) == {begun: txn.Fate.COMMITTED}
-    assert txn.fate(guest, begun) is txn.Fate.COMMITTED
+    transaction = txn.begin(guest, f"{topic}-id", 60_000)
+    txn.add_partitions(guest, transaction, [TopicPartition(topic, 0)])
+    Sender(guest, transaction.producer, transactional_id=f"{topic}-id").send(topic, {0: pa.table({"value": ["b"]})})
+    assert txn.lingering(guest, f"{topic}-id") == [transaction]
+    assert txn.end(guest, [transaction], commit=True) == {transaction: txn.Fate.COMMITTED}
+    assert txn.fate(guest, transaction) is txn.Fate.COMMITTED
 
 
-@pytest.mark.parametrize(("needed", "use"), [(SOURCE_ACLS, read_as_a_source), (SINK_ACLS, write_as_a_sink)])
+@pytest.mark.parametrize(("acls", "use"), [(SOURCE_ACLS, read_as_a_source), (SINK_ACLS, write_as_a_sink)])
 def test_exactly_the_acls_of_the_page_of_security_are_needed(
     secured: Secured,
     boss: Cluster,
     their_admin: KafkaAdminClient,
     topic: str,
-    needed: list[Grant],
+    acls: list[Grant],
     use: Callable[[Cluster, str], None],
 ) -> None:
-    names = {left_out: f"{topic}-{left_out}" for left_out in range(-1, len(needed))}
+    names = {left_out: f"{topic}-{left_out}" for left_out in range(-1, len(acls))}
     for left_out, name in names.items():
         admin.create_topic(boss, name)
         send(boss, name, {0: pa.table({"value": ["a"]})})
-        grant(their_admin, [one for number, one in enumerate(needed) if number != left_out], name)
+        grant(their_admin, [one for number, one in enumerate(acls) if number != left_out], name)
     guest = Cluster.connect(ClientConfig.from_options(secured.options("guest")))
     use(guest, names[-1])
-    for left_out in range(len(needed)):
+    for left_out in range(len(acls)):
         with pytest.raises((AccessError, AssertionError)):
             use(guest, names[left_out])
     guest.close()
@@ -219,8 +219,8 @@ def marked(guest: Cluster, topic: str) -> object:
     except AccessError:
         return None
     marker.write(guest, fence, Entry(batch=7, record=record, transactions=(), topic=topic))
-    found = marker.read(guest, topic)
-    return None if found is None else found.batch
+    marker_read = marker.read(guest, topic)
+    return None if marker_read is None else marker_read.batch
 
 
 # What a right that can be missing gives: its grants, the question, and the answer with them; without it is None.
@@ -244,25 +244,25 @@ OPTIONAL: dict[str, tuple[list[Grant], Callable[[Cluster, str], object], object]
 def test_a_right_that_may_be_missing_gives_what_the_page_of_security_says(
     secured: Secured, boss: Cluster, their_admin: KafkaAdminClient, topic: str, feature: str
 ) -> None:
-    needed, ask, answer = OPTIONAL[feature]
+    needed_acls, ask, answer = OPTIONAL[feature]
     admin.create_topic(boss, topic)
-    for granted in (*({*needed} - {one} for one in needed), {*needed}):
+    for granted in (*({*needed_acls} - {one} for one in needed_acls), {*needed_acls}):
         patterns = [
             ResourcePattern(kind, "kafka-cluster")
             if kind is ResourceType.CLUSTER
             else ResourcePattern(kind, topic, ACLResourcePatternType.PREFIXED)
-            for kind, _ in needed
+            for kind, _ in needed_acls
         ]
         acls = [
             ACL("User:guest", "*", operation, ACLPermissionType.ALLOW, pattern)
-            for (kind, operation), pattern in zip(needed, patterns, strict=True)
+            for (kind, operation), pattern in zip(needed_acls, patterns, strict=True)
             if (kind, operation) in granted
         ]
         if acls:
             allow(their_admin, acls)
         guest = Cluster.connect(ClientConfig.from_options(secured.options("guest")))
         try:
-            assert ask(guest, topic) == (answer if granted == {*needed} else None)
+            assert ask(guest, topic) == (answer if granted == {*needed_acls} else None)
         finally:
             guest.close()
             if acls:

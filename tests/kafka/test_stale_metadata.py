@@ -15,18 +15,18 @@ THROTTLED_S = 5.0
 
 
 @pytest.fixture
-def asked(monkeypatch):
+def partitions_after(monkeypatch):
     """Let each of these answers (None: no such topic) take as long as a throttled one; the last is repeated."""
 
     def partitions(*answers: tuple[int, ...] | None) -> tuple[int, ...]:
-        left, now_s = list(answers), [0.0]
+        pending_answers, now_s = list(answers), [0.0]
         clock = SimpleNamespace(monotonic=lambda: now_s[0], sleep=lambda _: None)
         monkeypatch.setattr(module, "time", clock)
 
         def refresh(_self, _topics):
             now_s[0] += THROTTLED_S
-            found = left.pop(0) if len(left) > 1 else left[0]
-            return {} if found is None else {"t": SimpleNamespace(leaders=dict.fromkeys(found))}
+            answer = pending_answers.pop(0) if len(pending_answers) > 1 else pending_answers[0]
+            return {} if answer is None else {"t": SimpleNamespace(leaders=dict.fromkeys(answer))}
 
         monkeypatch.setattr(Metadata, "_refresh", refresh)
         return Metadata(SimpleNamespace(config=SimpleNamespace(limits=LIMITS))).partitions(["t"])["t"]
@@ -34,10 +34,10 @@ def asked(monkeypatch):
     return partitions
 
 
-def test_two_stale_answers_that_were_throttled_take_no_topic_away(asked):
-    assert asked(None, None, (0, 1)) == (0, 1)
+def test_two_stale_answers_that_were_throttled_take_no_topic_away(partitions_after):
+    assert partitions_after(None, None, (0, 1)) == (0, 1)
 
 
-def test_a_topic_that_no_answer_knows_does_not_exist(asked):
+def test_a_topic_that_no_answer_knows_does_not_exist(partitions_after):
     with pytest.raises(UnknownTopicError, match="t"):
-        asked(None)
+        partitions_after(None)

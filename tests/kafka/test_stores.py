@@ -59,10 +59,12 @@ def asking(stores: Path) -> Iterator[LocalBroker]:
 def connect(asking: LocalBroker, stores: Path) -> Callable[..., None]:
     """Connect with these stores and ask something; properties by name, written with underscores."""
 
-    def to(within_ms: int = 120_000, **named: str) -> None:
-        given = {name.replace("_", "."): value.replace("HOME", str(stores)) for name, value in named.items()}
+    def to(within_ms: int = 120_000, **settings: str) -> None:
+        client_settings = {
+            name.replace("_", "."): value.replace("HOME", str(stores)) for name, value in settings.items()
+        }
         base = {"bootstrap.servers": asking.bootstrap, "security.protocol": "SSL"}
-        cluster = Cluster.connect(ClientConfig.from_options(base | given), timeout_ms=within_ms)
+        cluster = Cluster.connect(ClientConfig.from_options(base | client_settings), timeout_ms=within_ms)
         assert isinstance(cluster.topics(), tuple)
         cluster.close()
 
@@ -91,7 +93,7 @@ def test_without_a_key_the_broker_lets_nobody_in(connect: Callable[..., None]) -
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "sentence"),
     [
         ({"ssl_keystore_password": "wrong"}, r"keys.p12' cannot be opened .* with kafka\.ssl\.keystore\.password: "),
         ({"ssl_truststore_password": "wrong"}, r"trust.p12' cannot be opened .* kafka\.ssl\.truststore\.password: "),
@@ -106,9 +108,9 @@ def test_without_a_key_the_broker_lets_nobody_in(connect: Callable[..., None]) -
     ],
 )
 def test_what_cannot_be_opened_is_refused_in_one_sentence(
-    connect: Callable[..., None], change: dict[str, str], said: str
+    connect: Callable[..., None], change: dict[str, str], sentence: str
 ) -> None:
-    with pytest.raises(OptionError, match=said) as caught:
+    with pytest.raises(OptionError, match=sentence) as caught:
         connect(**(TRUST | KEYS | change))
     assert STORE_PASSWORD not in str(caught.value)
 

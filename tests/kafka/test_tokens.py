@@ -18,10 +18,10 @@ from tests.secured import Secured, login
 
 
 def config(secured: Secured, provider: str | None, **more: str) -> ClientConfig:
-    given = secured.options(sasl_mechanism="OAUTHBEARER", **more)
+    settings = secured.options(sasl_mechanism="OAUTHBEARER", **more)
     if "sasl_jaas_config" not in more:
-        del given["sasl.jaas.config"]
-    return ClientConfig.from_options(given | ({} if provider is None else {PROPERTY: f"tests.tokens:{provider}"}))
+        del settings["sasl.jaas.config"]
+    return ClientConfig.from_options(settings | ({} if provider is None else {PROPERTY: f"tests.tokens:{provider}"}))
 
 
 def test_the_named_function_logs_in_on_the_driver_and_in_a_worker(secured: Secured) -> None:
@@ -38,22 +38,24 @@ def test_extensions_are_those_of_the_jaas_entry(secured: Secured) -> None:
 
 
 @pytest.mark.parametrize(
-    ("provider", "said"),
+    ("provider", "sentence"),
     [
         ("expired", f"rejected the login with OAUTHBEARER: check kafka.{PROPERTY}"),
         ("failing", "the token provider tests.tokens:failing raised ConnectionError"),
         ("empty", "the token provider tests.tokens:empty gave no token: a bearer token as a string is expected"),
     ],
 )
-def test_a_login_without_a_good_token_fails_at_once_in_one_sentence(secured: Secured, provider: str, said: str) -> None:
+def test_a_login_without_a_good_token_fails_at_once_in_one_sentence(
+    secured: Secured, provider: str, sentence: str
+) -> None:
     with pytest.raises(AccessError) as caught:
         Cluster.connect(config(secured, provider))
-    assert said in str(caught.value)
+    assert sentence in str(caught.value)
     assert tokens.SECRET not in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "sentence"),
     [
         ("tests.tokens", "the value given is wrong; module:function is expected"),
         ("tests.tokns:good", r"module 'tests.tokns' cannot be imported \(No module named 'tests.tokns'\)"),
@@ -61,8 +63,8 @@ def test_a_login_without_a_good_token_fails_at_once_in_one_sentence(secured: Sec
         ("tests.tokens:ATTRIBUTE", "'tests.tokens:ATTRIBUTE' is of type int; a function without arguments is expected"),
     ],
 )
-def test_a_wrong_name_is_refused_when_the_options_are_read(name: str, said: str) -> None:
-    with pytest.raises(OptionError, match=f"option kafka.{PROPERTY}: .*{said}"):
+def test_a_wrong_name_is_refused_when_the_options_are_read(name: str, sentence: str) -> None:
+    with pytest.raises(OptionError, match=f"option kafka.{PROPERTY}: .*{sentence}"):
         user_functions.find(f"kafka.{PROPERTY}", name)
 
 

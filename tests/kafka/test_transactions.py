@@ -24,11 +24,11 @@ def write(cluster, make_topic):
     """Write some values in a new transaction and leave it open."""
 
     def run(topic, values, name=None, timeout_ms=900_000):
-        begun = txn.begin(cluster, name or f"{topic}-{uuid.uuid4().hex}", timeout_ms)
-        txn.add_partitions(cluster, begun, [TopicPartition(topic, 0)])
-        sender = Sender(cluster, begun.producer, transactional_id=begun.transactional_id)
+        transaction = txn.begin(cluster, name or f"{topic}-{uuid.uuid4().hex}", timeout_ms)
+        txn.add_partitions(cluster, transaction, [TopicPartition(topic, 0)])
+        sender = Sender(cluster, transaction.producer, transactional_id=transaction.transactional_id)
         sender.send(topic, {0: pa.table({"value": values})})
-        return begun
+        return transaction
 
     return run
 
@@ -54,32 +54,35 @@ def committed(kafka, cluster):
 
 def test_nothing_is_visible_before_the_end_and_a_repeated_commit_changes_nothing(cluster, make_topic, write, committed):
     topic = make_topic(1)
-    begun = write(topic, ["a", "b"])
+    transaction = write(topic, ["a", "b"])
     place = TopicPartition(topic, 0)
     assert cluster.latest([place], Isolation.READ_COMMITTED)[place] == 0
-    assert txn.fate(cluster, begun) is Fate.OPEN
+    assert txn.fate(cluster, transaction) is Fate.OPEN
     for _ in range(3):
-        assert txn.end(cluster, [begun], commit=True) == {begun: Fate.COMMITTED}
+        assert txn.end(cluster, [transaction], commit=True) == {transaction: Fate.COMMITTED}
     assert committed(topic) == ["a", "b"]
-    assert txn.fate(cluster, begun) is Fate.COMMITTED
+    assert txn.fate(cluster, transaction) is Fate.COMMITTED
 
 
 def test_an_aborted_transaction_stays_invisible_and_cannot_be_committed(cluster, make_topic, write, committed):
     topic = make_topic(1)
-    gone, kept = write(topic, ["a"]), write(topic, ["b"])
-    assert txn.end(cluster, [gone], commit=False) == {gone: Fate.ABORTED}
-    assert txn.end(cluster, [gone, kept], commit=True) == {gone: Fate.ABORTED, kept: Fate.COMMITTED}
+    aborted_transaction, open_transaction = write(topic, ["a"]), write(topic, ["b"])
+    assert txn.end(cluster, [aborted_transaction], commit=False) == {aborted_transaction: Fate.ABORTED}
+    assert txn.end(cluster, [aborted_transaction, open_transaction], commit=True) == {
+        aborted_transaction: Fate.ABORTED,
+        open_transaction: Fate.COMMITTED,
+    }
     assert committed(topic) == ["b"]
 
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_rows_for_a_transaction_that_was_ended_meanwhile_may_be_written_again(cluster, make_topic, committed, commit):
     topic = make_topic(1)
-    begun = txn.begin(cluster, f"{topic}-{uuid.uuid4().hex}", 60_000)
-    txn.add_partitions(cluster, begun, [TopicPartition(topic, 0)])
-    sender = Sender(cluster, begun.producer, transactional_id=begun.transactional_id)
+    transaction = txn.begin(cluster, f"{topic}-{uuid.uuid4().hex}", 60_000)
+    txn.add_partitions(cluster, transaction, [TopicPartition(topic, 0)])
+    sender = Sender(cluster, transaction.producer, transactional_id=transaction.transactional_id)
     sender.send(topic, {0: pa.table({"value": ["a"]})})
-    txn.end(cluster, [begun], commit=commit)
+    txn.end(cluster, [transaction], commit=commit)
     committed(topic)  # waits for the markers: until they are written, rows still belong to the transaction
     with pytest.raises(UnavailableError, match=f"the transaction that writes to {topic}-0 was ended before all"):
         sender.send(topic, {0: pa.table({"value": ["b"]})})
@@ -87,10 +90,10 @@ def test_rows_for_a_transaction_that_was_ended_meanwhile_may_be_written_again(cl
 
 def test_a_committed_transaction_cannot_be_aborted(cluster, make_topic, write, committed):
     topic = make_topic(1)
-    begun = write(topic, ["a"])
-    txn.end(cluster, [begun], commit=True)
+    transaction = write(topic, ["a"])
+    txn.end(cluster, [transaction], commit=True)
     committed(topic)  # waits for the markers
-    assert txn.end(cluster, [begun], commit=False) == {begun: Fate.COMMITTED}
+    assert txn.end(cluster, [transaction], commit=False) == {transaction: Fate.COMMITTED}
 
 
 def test_a_transaction_that_its_id_was_taken_from_is_told_as_lost(cluster, make_topic, write):
@@ -104,11 +107,11 @@ def test_a_transaction_that_its_id_was_taken_from_is_told_as_lost(cluster, make_
 
 def test_open_transactions_are_found_by_their_prefix(cluster, make_topic, write):
     topic = make_topic(1)
-    ours = [write(topic, ["a"], f"{topic}-x-{n}") for n in range(2)]
+    own_transactions = [write(topic, ["a"], f"{topic}-x-{n}") for n in range(2)]
     write(topic, ["a"], f"{topic}-y")
-    assert txn.lingering(cluster, f"{topic}-x-") == ours
-    txn.end(cluster, ours[:1], commit=False)
-    assert txn.lingering(cluster, f"{topic}-x-") == ours[1:]
+    assert txn.lingering(cluster, f"{topic}-x-") == own_transactions
+    txn.end(cluster, own_transactions[:1], commit=False)
+    assert txn.lingering(cluster, f"{topic}-x-") == own_transactions[1:]
 
 
 def test_an_unknown_transaction_is_unknown(cluster, topic):

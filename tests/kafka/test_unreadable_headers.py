@@ -12,14 +12,14 @@ from tests.kafka.reference import EVERYTHING, WHERE, Record, write
 
 def said_of(*names: str) -> str:
     batch = write([Record(0, 1_000, None, b"", tuple((name, b"x") for name in names))])
-    (found,) = read_records(find_batches(WHERE, batch, 0), EVERYTHING, ColumnSelection(headers=True))
-    return sentence("t-3", event_time_of("header:h", Unit.MILLISECONDS), found)
+    (records,) = read_records(find_batches(WHERE, batch, 0), EVERYTHING, ColumnSelection(headers=True))
+    return sentence("t-3", event_time_of("header:h", Unit.MILLISECONDS), records)
 
 
 def test_header_names_cannot_forge_a_line_or_steer_a_terminal() -> None:
-    said = said_of("\x1b[2J\x1b]0;owned\x07\n26/11/22 16:00:00 ERROR SparkContext: forged")
-    assert said.isprintable()
-    assert "\\x1b[2J" in said
+    message = said_of("\x1b[2J\x1b]0;owned\x07\n26/11/22 16:00:00 ERROR SparkContext: forged")
+    assert message.isprintable()
+    assert "\\x1b[2J" in message
 
 
 def test_many_long_header_names_make_no_long_line() -> None:

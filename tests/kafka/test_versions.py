@@ -38,17 +38,17 @@ def proxy(kafka: Broker) -> Iterator[ProtocolProxy]:
 @pytest.fixture
 def through(proxy: ProtocolProxy) -> Iterator[Connect]:
     """Connects through the proxy; given the newest versions that are offered, by request."""
-    made: list[Cluster] = []
+    clusters: list[Cluster] = []
 
-    def connect(offered: Mapping[str, int | None] | None = None, **options: str) -> Cluster:
-        proxy.newest_versions = dict(offered or {})
-        given = {name.replace("_", "."): value for name, value in options.items()}
-        config = ClientConfig.from_options({"bootstrap.servers": proxy.bootstrap, **given})
-        made.append(Cluster.connect(config, 60_000))
-        return made[-1]
+    def connect(newest_versions: Mapping[str, int | None] | None = None, **options: str) -> Cluster:
+        proxy.newest_versions = dict(newest_versions or {})
+        settings = {name.replace("_", "."): value for name, value in options.items()}
+        config = ClientConfig.from_options({"bootstrap.servers": proxy.bootstrap, **settings})
+        clusters.append(Cluster.connect(config, 60_000))
+        return clusters[-1]
 
     yield connect
-    for cluster in made:
+    for cluster in clusters:
         cluster.close()
 
 
@@ -58,8 +58,8 @@ def use_all(cluster: Cluster, topic: str) -> None:
     assert topic in cluster.topics()
     assert cluster.partitions([topic]) == {topic: (0,)}
     assert send(cluster, topic, {0: pa.table({"value": [b"a", b"b"]})}) == {place: 2}
-    begun = txn.begin(cluster, f"x-{topic}", 60_000)
-    commit_as(cluster, begun, group, place, Committed(7, "marker"), timeout_ms=60_000)
+    transaction = txn.begin(cluster, f"x-{topic}", 60_000)
+    commit_as(cluster, transaction, group, place, Committed(7, "marker"), timeout_ms=60_000)
     assert txn.lingering(cluster, f"x-{topic}") == []
     assert cluster.earliest([place]) == {place: 0}
     assert cluster.latest([place])[place] == 2
@@ -142,10 +142,10 @@ def test_errors_that_pass_cost_no_result_of_a_real_broker(
 ) -> None:
     def failing(path: str, name: str) -> Callable[[object], None]:
         def change(answer: object) -> None:
-            found = [answer]
+            results = [answer]
             for step in path.split("."):
-                found = [part for one in found for part in getattr(one, step)] if step else found
-            for one in found:
+                results = [part for one in results for part in getattr(one, step)] if step else results
+            for one in results:
                 setattr(one, name, -1)
 
         return change
@@ -171,11 +171,11 @@ def test_the_page_has_the_versions_the_losses_and_the_errors() -> None:
     for api, versions in VERSIONS.items():
         uses = [use.value.removeprefix("the ").removesuffix(" to Kafka") for use in Use if use in versions.needed_by]
         needed_by = "all" if len(uses) == len(Use) else ", ".join(uses)
-        lost = "; ".join(
+        losses = "; ".join(
             f"{f'below {loss.since}' if loss.since else 'without it'}: {loss.consequence}"
             for loss in LOSSES
             if loss.api is api
         )
-        assert f"| {api.kafka_name} | {versions.newest} | {versions.oldest} | {needed_by} | {lost} |\n" in page
+        assert f"| {api.kafka_name} | {versions.newest} | {versions.oldest} | {needed_by} | {losses} |\n" in page
     for codes in (reactions._REFRESH, reactions._RETRY):
         assert ", ".join(f"{code.name} ({int(code)})" for code in sorted(codes)) in " ".join(page.split())

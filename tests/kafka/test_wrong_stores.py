@@ -18,14 +18,14 @@ TRUST, KEYS = "kafka.ssl.truststore.location", "kafka.ssl.keystore.location"
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of `certificates`, and those that mistakes make of them."""
-    made = tmp_path_factory.mktemp("pem")
-    certificates(made)
-    openssl("req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=other -keyout other-key.pem -out other.pem", made)
-    openssl("x509 -in cert.pem -outform DER -out cert.der", made)
-    openssl("pkey -in key.pem -outform DER -out key.der", made)
-    openssl(f"pkcs8 -topk8 -in key.pem -outform DER -passout pass:{KEY_PASSWORD} -out locked.der", made)
-    openssl("req -new -key key.pem -subj /CN=asked -out request.pem", made)
-    key, cert, other = (((made / f"{name}.pem").read_text()) for name in ("key", "cert", "other"))
+    directory = tmp_path_factory.mktemp("pem")
+    certificates(directory)
+    openssl("req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=other -keyout other-key.pem -out other.pem", directory)
+    openssl("x509 -in cert.pem -outform DER -out cert.der", directory)
+    openssl("pkey -in key.pem -outform DER -out key.der", directory)
+    openssl(f"pkcs8 -topk8 -in key.pem -outform DER -passout pass:{KEY_PASSWORD} -out locked.der", directory)
+    openssl("req -new -key key.pem -subj /CN=asked -out request.pem", directory)
+    key, cert, other = (((directory / f"{name}.pem").read_text()) for name in ("key", "cert", "other"))
     body = cert.splitlines()
     mistakes = {
         "mismatch.pem": key + other + cert,
@@ -37,28 +37,28 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "one-line.pem": cert.replace("\n", r"\n"),
     }
     for name, text in mistakes.items():
-        (made / name).write_text(text)
-    return made
+        (directory / name).write_text(text)
+    return directory
 
 
-def refused(**options: str) -> str:
-    given = {name.replace("_", "."): value for name, value in options.items()}
+def store_error(**options: str) -> str:
+    settings = {name.replace("_", "."): value for name, value in options.items()}
     with pytest.raises(OptionError) as caught:
         ClientConfig.from_options(
-            {"bootstrap.servers": "h:1", "security.protocol": "SSL", **given}
+            {"bootstrap.servers": "h:1", "security.protocol": "SSL", **settings}
         ).security.as_kafka_python()
-    said = str(caught.value)
-    assert "\n" not in said
-    assert "_ssl.c" not in said
-    return said
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "_ssl.c" not in message
+    return message
 
 
 @pytest.mark.parametrize("name", ["key.pem", "request.pem", "words.pem", "damaged.pem", "no-certificate.pem"])
 def test_a_trust_store_with_wrong_content_is_told_what_is_expected(home: Path, name: str) -> None:
     path = str(home / name)
-    found = refused(ssl_truststore_location=path, ssl_truststore_type="PEM")
-    assert found.startswith(f"option {TRUST}: {path!r} is wrong; it cannot be loaded (")
-    assert "): certificates of authorities in PEM are expected" in found
+    message = store_error(ssl_truststore_location=path, ssl_truststore_type="PEM")
+    assert message.startswith(f"option {TRUST}: {path!r} is wrong; it cannot be loaded (")
+    assert "): certificates of authorities in PEM are expected" in message
 
 
 @pytest.mark.parametrize(
@@ -73,30 +73,32 @@ def test_a_key_store_with_wrong_content_is_told_what_is_expected(home: Path, nam
     path = str(home / name)
     password = KEY_PASSWORD if password == RIGHT else password  # names of tests are the same in every process
     secret = {} if password is None else {"ssl_key_password": password}
-    found = refused(ssl_keystore_location=path, ssl_keystore_type="PEM", **secret)
-    assert found.startswith(f"option {KEYS}: {path!r} is wrong; it cannot be loaded (")
-    assert "): a private key in PEM, opened by kafka.ssl.key.password if it is encrypted, is expected" in found
-    assert password is None or password not in found
+    message = store_error(ssl_keystore_location=path, ssl_keystore_type="PEM", **secret)
+    assert message.startswith(f"option {KEYS}: {path!r} is wrong; it cannot be loaded (")
+    assert "): a private key in PEM, opened by kafka.ssl.key.password if it is encrypted, is expected" in message
+    assert password is None or password not in message
 
 
 @pytest.mark.parametrize("name", ["key.pem", "one-line.pem", "words.pem"])
 def test_what_is_given_in_place_of_certificates_is_not_shown(home: Path, name: str) -> None:
     content = (home / name).read_text()
-    found = refused(ssl_truststore_certificates=content)
-    assert found.startswith("option kafka.ssl.truststore.certificates: the value given is wrong; it cannot be loaded (")
-    assert "): certificates of authorities in PEM are expected" in found
-    assert not [line for line in content.splitlines() if line in found]
+    message = store_error(ssl_truststore_certificates=content)
+    assert message.startswith(
+        "option kafka.ssl.truststore.certificates: the value given is wrong; it cannot be loaded ("
+    )
+    assert "): certificates of authorities in PEM are expected" in message
+    assert not [line for line in content.splitlines() if line in message]
 
 
 @pytest.mark.parametrize("side", ["truststore", "keystore"])
 @pytest.mark.parametrize("name", ["cert.der", "key.der", "locked.der"])
 def test_a_der_file_is_no_pem_file(home: Path, side: str, name: str) -> None:
-    given = {f"ssl_{side}_location": str(home / name), f"ssl_{side}_type": "PEM"}
-    assert f"{home / name} is no PEM file, but binary: PKCS12, or DER to convert" in refused(**given)
+    settings = {f"ssl_{side}_location": str(home / name), f"ssl_{side}_type": "PEM"}
+    assert f"{home / name} is no PEM file, but binary: PKCS12, or DER to convert" in store_error(**settings)
 
 
 def test_a_der_certificate_under_javas_default_type_is_no_pkcs12_file(home: Path) -> None:
-    assert "cannot be opened as a PKCS #12 file" in refused(ssl_truststore_location=str(home / "cert.der"))
+    assert "cannot be opened as a PKCS #12 file" in store_error(ssl_truststore_location=str(home / "cert.der"))
 
 
 def test_sound_stores_are_taken(home: Path) -> None:
@@ -110,8 +112,8 @@ def test_sound_stores_are_taken(home: Path) -> None:
 
 def test_a_store_that_went_away_is_named(home: Path, tmp_path: Path) -> None:
     path = shutil.copy(home / "cert.pem", tmp_path / "cert.pem")
-    given = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(path)}
-    config = ClientConfig.from_options({"bootstrap.servers": "h:1", "security.protocol": "SSL", **given})
+    settings = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(path)}
+    config = ClientConfig.from_options({"bootstrap.servers": "h:1", "security.protocol": "SSL", **settings})
     path.unlink()
     with pytest.raises(OptionError, match=r"kafka\.ssl\.truststore\.location: .* it cannot be loaded \(No such file"):
         config.security.as_kafka_python()

@@ -55,11 +55,11 @@ class Simulation:
 
     def step(self, *, ends: Mapping[int, int] | None = None, took_ms: int = 0) -> QueryOffset | None:
         """Plan one batch; the broker's answer takes `took_ms` and shows `ends`, else the whole logs."""
-        shown = (
+        shown_ends = (
             {tp(p): len(log) for p, log in self.logs.items()} if ends is None else {tp(p): e for p, e in ends.items()}
         )
-        seen = BrokerAnswers(
-            ends=shown, begins={t: self.offset.begins.get(t, 0) for t in shown}, requested_ms=self.now_ms,
+        answers = BrokerAnswers(
+            ends=shown_ends, begins={t: self.offset.begins.get(t, 0) for t in shown_ends}, requested_ms=self.now_ms,
             now_ms=self.now_ms + took_ms,
         )  # fmt: skip
         clocked = TimeAxis(config=self.axis, event_time=EventTime()).moves_by_clock
@@ -67,7 +67,7 @@ class Simulation:
             guarantee=Guarantee.EXACTLY_ONCE, idleness=Idleness(self.idle_timeout_ms), max_offsets=self.max_offsets,
             axes=(self.axis,), clocked=(self.axis,) if clocked else (),
         )  # fmt: skip
-        planned = plan(self.offset, self.after(), seen, rules)
+        planned = plan(self.offset, self.after(), answers, rules)
         self.now_ms += took_ms
         if not worth_a_batch(self.offset, planned):
             return None

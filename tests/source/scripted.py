@@ -34,7 +34,7 @@ class Log:
     newest_ms: int | None = None
     false_ends: dict[int, int] = field(default_factory=dict)
 
-    def lost(self, position: int, epoch: int) -> bool:
+    def has_lost(self, position: int, epoch: int) -> bool:
         """Whether the record before a position is gone, or of a later epoch than it was."""
         later = [end for of, end in self.epoch_ends.items() if of == epoch and end is not None and end < position]
         return position > self.high or (self.first < position and bool(later))
@@ -53,7 +53,7 @@ class ScriptedCluster:
     stale: list[dict[str, tuple[int, ...]]] = field(default_factory=list)
     committed: dict[str, dict[TopicPartition, Committed]] = field(default_factory=dict)
     refusal: Exception | None = None
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     usable: bool = True
 
     @property
@@ -70,14 +70,14 @@ class ScriptedCluster:
         return tuple(sorted({tp.topic for tp in self.logs}))
 
     def partitions(self, topics: Iterable[str], *, missing_ok: bool = False) -> dict[str, tuple[int, ...]]:
-        self.asked.append("partitions")
+        self.requests.append("partitions")
         if self.stale:
             return self.stale.pop(0)
-        found: dict[str, tuple[int, ...]] = {}
+        partitions_by_topic: dict[str, tuple[int, ...]] = {}
         for tp in sorted(self.logs):
             if tp.topic in set(topics):
-                found[tp.topic] = (*found.get(tp.topic, ()), tp.partition)
-        return found
+                partitions_by_topic[tp.topic] = (*partitions_by_topic.get(tp.topic, ()), tp.partition)
+        return partitions_by_topic
 
     def earliest(self, places: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         return {TopicPartition(*tp): self.logs[TopicPartition(*tp)].first for tp in places}
@@ -85,8 +85,8 @@ class ScriptedCluster:
     def latest(
         self, places: Iterable[tuple[str, int]], isolation: Isolation | None = None
     ) -> dict[TopicPartition, int]:
-        found = {TopicPartition(*tp): self.logs[TopicPartition(*tp)] for tp in places}
-        return {tp: log.high if isolation is Isolation.READ_UNCOMMITTED else log.stable for tp, log in found.items()}
+        logs = {TopicPartition(*tp): self.logs[TopicPartition(*tp)] for tp in places}
+        return {tp: log.high if isolation is Isolation.READ_UNCOMMITTED else log.stable for tp, log in logs.items()}
 
     def log_ends(
         self, places: Iterable[tuple[str, int]], isolation: Isolation | None = None
@@ -97,21 +97,21 @@ class ScriptedCluster:
         return {TopicPartition(*tp): self.logs[TopicPartition(*tp)].newest_ms for tp in places}
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        self.asked.append("epoch_ends")
+        self.requests.append("epoch_ends")
         return {tp: {**self.logs[tp].epoch_ends, **self.logs[tp].false_ends}[epoch] for tp, epoch in epochs.items()}
 
     def lost_records(self, reads: Mapping[TopicPartition, tuple[int, int]]) -> set[TopicPartition]:
-        self.asked.append("lost_records")
-        return {tp for tp, (position, epoch) in reads.items() if self.logs[tp].lost(position, epoch)}
+        self.requests.append("lost_records")
+        return {tp for tp, (position, epoch) in reads.items() if self.logs[tp].has_lost(position, epoch)}
 
     def fetch_offsets(
         self, group: str, places: Iterable[tuple[str, int]], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, Committed]:
-        self.asked.append("fetch_offsets")
+        self.requests.append("fetch_offsets")
         if self.refusal is not None:
             raise self.refusal
-        wanted = {TopicPartition(*tp) for tp in places}
-        return {tp: found for tp, found in self.committed.get(group, {}).items() if tp in wanted}
+        positions = {TopicPartition(*tp) for tp in places}
+        return {tp: committed for tp, committed in self.committed.get(group, {}).items() if tp in positions}
 
     def commit_offsets(
         self, group: str, positions: Mapping[tuple[str, int], tuple[int, str]], *, timeout_ms: int | None = None
@@ -126,15 +126,15 @@ class ScriptedCluster:
 class Driver:
     """A planner over a scripted cluster; `clock` is the wall clock in ms."""
 
-    def __init__(self, monkeypatch: Any, cluster: ScriptedCluster, **given: str) -> None:
+    def __init__(self, monkeypatch: Any, cluster: ScriptedCluster, **settings: str) -> None:
         self.cluster = cluster
         self.clock = 1_000_000
         self.paused_s = 0.0
         monkeypatch.setattr(planner_module, "shared", lambda _client: cluster)
         monkeypatch.setattr(Planner, "_now_ms", lambda _planner: self.clock)
         monkeypatch.setattr("time.sleep", self._pause)
-        topics = {} if "subscribePattern" in given else {"subscribe": next(iter(cluster.logs)).topic}
-        self.options = SourceOptions.parse({"kafka.bootstrap.servers": "x:1", **topics, **given})
+        topics = {} if "subscribePattern" in settings else {"subscribe": next(iter(cluster.logs)).topic}
+        self.options = SourceOptions.parse({"kafka.bootstrap.servers": "x:1", **topics, **settings})
         self.restart()
         self.offset = self.planner.initial("ab" * 16).to_json()
 

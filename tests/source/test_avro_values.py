@@ -59,10 +59,14 @@ def order(schema_id: int, id_: int, shop: str | None = "Oslo", ms: int = SECOND_
 
 
 def parse(registry: FakeRegistry | None, **options: str) -> SourceOptions:
-    given = {"kafka.bootstrap.servers": "localhost:9", "subscribe": "orders", "emitControl": "false"}
+    settings = {"kafka.bootstrap.servers": "localhost:9", "subscribe": "orders", "emitControl": "false"}
     if registry is not None:
-        given |= {"value.format": "avro-confluent", "schemaRegistry.url": registry.url, "schemaRegistry.cache": "none"}
-    return SourceOptions.parse(given | {name.replace("_", "."): value for name, value in options.items()})
+        settings |= {
+            "value.format": "avro-confluent",
+            "schemaRegistry.url": registry.url,
+            "schemaRegistry.cache": "none",
+        }
+    return SourceOptions.parse(settings | {name.replace("_", "."): value for name, value in options.items()})
 
 
 def read(options: SourceOptions, values: list[bytes | None]) -> list[dict]:
@@ -80,10 +84,12 @@ def _read(
     notes: Notes | None = None,
 ) -> tuple[list[dict], object]:
     count = len(values)
-    written = [one and [{"key": name, "value": value} for name, value in one] for one in headers or [None] * count]
+    headers_column = [
+        one and [{"key": name, "value": value} for name, value in one] for one in headers or [None] * count
+    ]
     records = Records(
         count, pa.array(keys or [b"k"] * count, pa.binary()), pa.array(values, pa.binary()),
-        pa.array(written, HEADERS_TYPE), np.arange(count) + 100,
+        pa.array(headers_column, HEADERS_TYPE), np.arange(count) + 100,
         np.full(count, SECOND_MS), np.zeros(count, np.int32), 100 + count,
     )  # fmt: skip
     channel = TopicPartition("orders", 3)
@@ -154,14 +160,14 @@ def test_a_newer_schema_needs_no_restart_and_a_tombstone_is_an_event_without_a_t
 )
 def test_a_bad_value_fails_is_null_or_comes_back_with_its_reason(registry, bad, reason):
     id_ = registry.add("orders-value", ORDER)
-    asked = {"eventTime": "avro:$.ts", "columns": COLUMNS + ", avro:$.amount::double, rejected"}
+    settings = {"eventTime": "avro:$.ts", "columns": COLUMNS + ", avro:$.amount::double, rejected"}
     values = [order(id_, 1), bad, order(id_, 3)]
     with pytest.raises(InputError, match=f"^orders-3: the value of the record at offset 101 cannot be read: {reason}"):
-        read(parse(registry, **asked | {"columns": COLUMNS + ", avro:$.amount::double"}), values)
-    null = asked | {"columns": COLUMNS + ", avro:$.amount::double"}
+        read(parse(registry, **settings | {"columns": COLUMNS + ", avro:$.amount::double"}), values)
+    null = settings | {"columns": COLUMNS + ", avro:$.amount::double"}
     rows = read(parse(registry, **null, onBadValue="null"), values)
     assert [row["amount"] for row in rows] == [0.5, None, 1.5]
-    rows = read(parse(registry, **asked, onBadValue="reject"), values)
+    rows = read(parse(registry, **settings, onBadValue="reject"), values)
     assert [row["id"] for row in rows] == [1, None, 3]
     assert rows[0]["rejected"] is None
     back = rows[1]["rejected"]
@@ -225,9 +231,9 @@ def test_a_registry_that_refuses_is_never_a_null(registry, status):
     id_ = registry.add("orders-value", ORDER)
     options = parse(registry, columns=COLUMNS, onBadValue="null", schemaRegistry_timeout="50 ms")
     registry.rule = lambda _method, _path: reply(status, {"error_code": status, "message": "no"})
-    with pytest.raises(KeyedwmError) as refused:
+    with pytest.raises(KeyedwmError) as error:
         read(options, [order(id_, 1)])
-    assert not isinstance(refused.value, InputError)
+    assert not isinstance(error.value, InputError)
 
 
 def test_a_known_schema_is_read_while_the_registry_is_away(registry):
@@ -264,15 +270,15 @@ def test_values_without_a_head_have_the_schema_of_the_option(tmp_path):
 def test_a_single_object_names_its_schema_by_the_fingerprint(tmp_path):
     body = order(1, 7)[5:]
     head = b"\xc3\x01" + fingerprint(ORDER).to_bytes(8, "little", signed=True)
-    asked = {"value_format": "avro-single-object", "value_schema": ORDER, "columns": "avro:$.id::bigint, schema_id"}
+    settings = {"value_format": "avro-single-object", "value_schema": ORDER, "columns": "avro:$.id::bigint, schema_id"}
     rows = read(
-        parse(None, **asked, onBadValue="null"), [head + body, head[:2] + b"12345678" + body, body, b"\xc3\x01"]
+        parse(None, **settings, onBadValue="null"), [head + body, head[:2] + b"12345678" + body, body, b"\xc3\x01"]
     )
     assert [(row["id"], row["schema_id"]) for row in rows] == [
         (7, fingerprint(ORDER)), (None, int.from_bytes(b"12345678", "little")), (None, None), (None, None)
     ]  # fmt: skip
     with pytest.raises(InputError, match="the value has a schema of the fingerprint 4050765991979987505, option value"):
-        read(parse(None, **asked), [head[:2] + b"12345678" + body])
+        read(parse(None, **settings), [head[:2] + b"12345678" + body])
 
 
 def test_json_behind_the_head_is_read_as_json(caplog):

@@ -87,9 +87,9 @@ def test_min_partitions_makes_tasks(kafka: Broker, topic_of: Callable, read: Cal
     ],
 )
 def test_bounds_that_a_batch_read_cannot_have_are_refused(options: dict[str, str], sentence: str) -> None:
-    given = SourceOptions.parse({"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", **options})
+    options_read = SourceOptions.parse({"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", **options})
     with pytest.raises(OptionError, match=sentence):
-        given.for_batch()
+        options_read.for_batch()
 
 
 def test_a_start_behind_the_end_is_refused(kafka: Broker, topic_of: Callable, read: Callable) -> None:

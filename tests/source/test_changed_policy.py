@@ -81,8 +81,8 @@ class Chain:
     def _commit(self, end: QueryOffset, task: ChannelRange, state: AxisState) -> None:
         group = part_group(end.group, task.part, task.parts)
         place = state_place(group, task.channel, task.end, self.driver.options.settings, task.resets)
-        left = CommittedState(end.batch, Counts(), {0: state})
-        text = encode_committed(left, bytes.fromhex(end.state_key), place)
+        committed = CommittedState(end.batch, Counts(), {0: state})
+        text = encode_committed(committed, bytes.fromhex(end.state_key), place)
         self.driver.cluster.committed.setdefault(group, {})[task.channel] = Committed(task.end, text)
 
     @property
@@ -91,49 +91,49 @@ class Chain:
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.permutations(POLICIES, 2)))
-@pytest.mark.parametrize("settled", [True, False], ids=["in the offset log", "in kafka"])
-def test_each_policy_goes_on_from_the_last_watermark_of_every_other(before, after, settled, monkeypatch):
-    it = Chain(monkeypatch, options(before))
-    it.batch(at={A: 5_000, B: 6_000})
-    it.driver.clock += 10
-    if settled:
-        it.batch()
-        it.batch(at={B: 7_000})
-        it.batch()
-    floor_ms = it.told_ms
-    emitted = {tp: channel.axes.get(0, AxisState()).emitted_ms for tp, channel in _channels(it).items()}
-    it.driver.options = options(after)
+@pytest.mark.parametrize("is_committed", [True, False], ids=["in the offset log", "in kafka"])
+def test_each_policy_goes_on_from_the_last_watermark_of_every_other(before, after, is_committed, monkeypatch):
+    chain = Chain(monkeypatch, options(before))
+    chain.batch(at={A: 5_000, B: 6_000})
+    chain.driver.clock += 10
+    if is_committed:
+        chain.batch()
+        chain.batch(at={B: 7_000})
+        chain.batch()
+    floor_ms = chain.told_ms
+    emitted_ms = {tp: channel.axes.get(0, AxisState()).emitted_ms for tp, channel in _channels(chain).items()}
+    chain.driver.options = options(after)
     for step in range(4):
-        it.driver.clock += 3_000
-        it.batch(at={A: 4_000 + 3_000 * step, B: 4_500 + 3_000 * step} if step % 2 else None)
-        assert floor_ms is None or it.told_ms >= floor_ms
-        floor_ms = it.told_ms
-    for tp, channel in _channels(it).items():
+        chain.driver.clock += 3_000
+        chain.batch(at={A: 4_000 + 3_000 * step, B: 4_500 + 3_000 * step} if step % 2 else None)
+        assert floor_ms is None or chain.told_ms >= floor_ms
+        floor_ms = chain.told_ms
+    for tp, channel in _channels(chain).items():
         now_ms = channel.axes.get(0, AxisState()).emitted_ms
-        assert emitted[tp] is None or now_ms >= emitted[tp]
+        assert emitted_ms[tp] is None or now_ms >= emitted_ms[tp]
     if after == "fixedLag":
-        it.batch()
-        assert it.told_ms >= 13_000 - 50
+        chain.batch()
+        assert chain.told_ms >= 13_000 - 50
 
 
-def _channels(it: Chain) -> dict:
-    return QueryOffset.from_json(it.driver.offset).channels
+def _channels(chain: Chain) -> dict:
+    return QueryOffset.from_json(chain.driver.offset).channels
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.permutations(POLICIES, 2)))
 def test_a_batch_of_the_old_policy_is_read_again_by_the_new_one(before, after, monkeypatch):
-    it = Chain(monkeypatch, options(before))
-    it.batch(at={A: 5_000, B: 6_000})
-    it.batch()
-    it.driver.cluster.logs[A] = Log.of(2)
-    start = it.driver.offset
-    assert it.driver.plan()  # and killed before any task ran
-    it.driver.options = options(after)
-    planned = json.loads(json.dumps(it.driver.offset))
-    told = [_plain(Planner(it.driver.options).splits(start, planned)) for _ in range(2)]
-    assert told[0] == told[1]
-    it.run(start, {A: 5_500}, commit=False)
-    assert it.told_ms is None or it.told_ms >= 0
+    chain = Chain(monkeypatch, options(before))
+    chain.batch(at={A: 5_000, B: 6_000})
+    chain.batch()
+    chain.driver.cluster.logs[A] = Log.of(2)
+    start = chain.driver.offset
+    assert chain.driver.plan()  # and killed before any task ran
+    chain.driver.options = options(after)
+    planned = json.loads(json.dumps(chain.driver.offset))
+    splits_read = [_plain(Planner(chain.driver.options).splits(start, planned)) for _ in range(2)]
+    assert splits_read[0] == splits_read[1]
+    chain.run(start, {A: 5_500}, commit=False)
+    assert chain.told_ms is None or chain.told_ms >= 0
 
 
 def _plain(splits: list) -> str:
@@ -155,79 +155,79 @@ class ReadAgain:
 
 
 def test_a_state_of_the_old_policy_that_is_gone_is_a_reset_as_what_it_told_is_not_known(monkeypatch):
-    it = Chain(monkeypatch, options("fixedLag"))
-    it.batch(at={A: 5_000, B: 6_000})
-    it.driver.options = options("lagAndLull")
-    it.driver.cluster.committed.clear()
+    chain = Chain(monkeypatch, options("fixedLag"))
+    chain.batch(at={A: 5_000, B: 6_000})
+    chain.driver.options = options("lagAndLull")
+    chain.driver.cluster.committed.clear()
     monkeypatch.setattr(recover_state, "Recovery", ReadAgain)
-    assert it.batch()
-    assert reset_rows(it.rows) == ["t-0", "t-1"]
-    assert it.batch(at={A: 4_000, B: 4_000})  # below what the old policy has told: the sink takes it
-    assert not reset_rows(it.rows)
+    assert chain.batch()
+    assert reset_rows(chain.rows) == ["t-0", "t-1"]
+    assert chain.batch(at={A: 4_000, B: 4_000})  # below what the old policy has told: the sink takes it
+    assert not reset_rows(chain.rows)
 
 
 def test_states_of_parts_that_the_old_policy_left_are_read_again(monkeypatch):
-    it = Chain(monkeypatch, options("fixedLag", minPartitions="4"))
-    it.batch(at={A: 5_000, B: 6_000})
-    it.driver.cluster.logs[A] = Log.of(4)
-    start = it.driver.offset
-    assert it.driver.plan()
-    it.run(start, {A: 7_000})
-    it.followed.lose_all(monkeypatch)
-    it.driver.options = options("lagAndDelay", minPartitions="4")
-    assert it.batch()
-    assert reset_rows(it.rows) == ["t-0"]
+    chain = Chain(monkeypatch, options("fixedLag", minPartitions="4"))
+    chain.batch(at={A: 5_000, B: 6_000})
+    chain.driver.cluster.logs[A] = Log.of(4)
+    start = chain.driver.offset
+    assert chain.driver.plan()
+    chain.run(start, {A: 7_000})
+    chain.followed.lose_all(monkeypatch)
+    chain.driver.options = options("lagAndDelay", minPartitions="4")
+    assert chain.batch()
+    assert reset_rows(chain.rows) == ["t-0"]
 
 
 def test_another_lag_another_unit_and_another_place_go_on_likewise(monkeypatch):
-    it = Chain(monkeypatch, options("lagAndLull"))
-    it.batch(at={A: 5_000, B: 6_000})
-    it.batch()
-    floor_ms = it.told_ms
+    chain = Chain(monkeypatch, options("lagAndLull"))
+    chain.batch(at={A: 5_000, B: 6_000})
+    chain.batch()
+    floor_ms = chain.told_ms
     placed = {"eventTime": "json:$.t"}
     for more in ({"watermarkLag": "1 hour"}, placed, {**placed, "eventTimeUnit": "s"}):
-        it.driver.options = options("lagAndLull", **more)
-        it.batch(at={A: 100})
-        it.batch()
-        assert it.told_ms >= floor_ms
-        floor_ms = it.told_ms
+        chain.driver.options = options("lagAndLull", **more)
+        chain.batch(at={A: 100})
+        chain.batch()
+        assert chain.told_ms >= floor_ms
+        floor_ms = chain.told_ms
 
 
 def test_an_axis_that_is_gone_and_one_that_is_new_stop_nobody(monkeypatch):
-    it = Chain(monkeypatch, options("realTimeLag"))
-    it.batch(at={A: 5_000, B: 6_000})
-    it.driver.clock += 5_000
-    assert it.batch()
-    assert any(row.kind is ControlKind.WATERMARK for row in it.rows)
-    it.driver.options = SourceOptions.parse({**BASE, "watermarks": '{"made": {"key": 3, "eventTime": "json:$.m"}}'})
-    planned = json.loads(json.dumps(it.driver.offset))
-    assert Planner(it.driver.options).splits(planned, planned)
-    it.driver.restart()
-    it.driver.cluster.logs[A] = Log.of(9)
-    assert set(it.driver.plan().channels[A].axes) <= {3}
+    chain = Chain(monkeypatch, options("realTimeLag"))
+    chain.batch(at={A: 5_000, B: 6_000})
+    chain.driver.clock += 5_000
+    assert chain.batch()
+    assert any(row.kind is ControlKind.WATERMARK for row in chain.rows)
+    chain.driver.options = SourceOptions.parse({**BASE, "watermarks": '{"made": {"key": 3, "eventTime": "json:$.m"}}'})
+    planned = json.loads(json.dumps(chain.driver.offset))
+    assert Planner(chain.driver.options).splits(planned, planned)
+    chain.driver.restart()
+    chain.driver.cluster.logs[A] = Log.of(9)
+    assert set(chain.driver.plan().channels[A].axes) <= {3}
 
 
 def test_what_cannot_be_continued_is_named_by_its_option(monkeypatch):
-    it = Chain(monkeypatch, options("fixedLag"))
-    it.batch(at={A: 5_000, B: 6_000})
-    it.batch()
-    it.driver.options = SourceOptions.parse({**BASE, "propagate": "true"})
-    it.driver.restart()
+    chain = Chain(monkeypatch, options("fixedLag"))
+    chain.batch(at={A: 5_000, B: 6_000})
+    chain.batch()
+    chain.driver.options = SourceOptions.parse({**BASE, "propagate": "true"})
+    chain.driver.restart()
     with pytest.raises(OptionError, match="option propagate: the checkpoint holds the state of a watermark policy"):
-        it.driver.plan()
+        chain.driver.plan()
 
 
 @pytest.mark.parametrize("after", POLICIES)
 def test_a_savepoint_of_another_policy_is_continued_likewise(after, monkeypatch):
-    it = Chain(monkeypatch, options("lagAndLull"))
-    it.batch(at={A: 5_000, B: 6_000})
-    stopped = QueryOffset.from_json(it.driver.offset)
+    chain = Chain(monkeypatch, options("lagAndLull"))
+    chain.batch(at={A: 5_000, B: 6_000})
+    stopped = QueryOffset.from_json(chain.driver.offset)
     monkeypatch.setattr(planner_module, "continued", lambda _place, _topics: stopped)
-    given = {**BASE, **LOOSE, "watermarkPolicy": after, **POLICIES[after], "continueFrom": "/savepoint"}
-    del given["startingOffsets"]
-    it.driver.options = SourceOptions.parse(given)
-    it.driver.restart()
-    assert it.driver.planner.initial("cd" * 16) == stopped
-    planned = it.driver.plan()
+    settings = {**BASE, **LOOSE, "watermarkPolicy": after, **POLICIES[after], "continueFrom": "/savepoint"}
+    del settings["startingOffsets"]
+    chain.driver.options = SourceOptions.parse(settings)
+    chain.driver.restart()
+    assert chain.driver.planner.initial("cd" * 16) == stopped
+    planned = chain.driver.plan()
     assert {tp: channel.axes[0].emitted_ms >= 5_000 for tp, channel in planned.channels.items()} == {A: True, B: True}
     assert planned.group == "keyedwm-" + "cd" * 16

@@ -36,8 +36,10 @@ def offset(*topics: str) -> QueryOffset:
 def place(tmp_path):
     def make(*sources: QueryOffset) -> str:
         files = Files(str(tmp_path / "target"))
-        told = [one.to_json() for one in sources]
-        write_savepoint(files, Savepoint(place=files.place, checkpoint="c", batch=3, sources=told, operators={}))
+        source_texts = [one.to_json() for one in sources]
+        write_savepoint(
+            files, Savepoint(place=files.place, checkpoint="c", batch=3, sources=source_texts, operators={})
+        )
         return files.place
 
     return make
@@ -50,7 +52,7 @@ def test_a_source_finds_the_one_that_read_its_topics(place):
 
 
 @pytest.mark.parametrize(
-    ("topics", "said"),
+    ("topics", "sentence"),
     [
         (
             Topics(names=("b",)),
@@ -59,13 +61,13 @@ def test_a_source_finds_the_one_that_read_its_topics(place):
         (Topics(names=("a", "b", "c")), "2 sources of the savepoint"),
     ],
 )
-def test_a_source_that_is_not_there_is_one_sentence(place, topics, said):
-    with pytest.raises(OptionError, match=said):
+def test_a_source_that_is_not_there_is_one_sentence(place, topics, sentence):
+    with pytest.raises(OptionError, match=sentence):
         continued(place(offset("a"), offset("b", "c")), topics)
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "sentence"),
     [
         (lambda text: text[:-9], "is damaged"),
         (lambda text: json.dumps(json.loads(text) | {"version": 2}), "has version 2, this keyedwm reads version 1"),
@@ -73,11 +75,11 @@ def test_a_source_that_is_not_there_is_one_sentence(place, topics, said):
         (lambda _: "{}", "is damaged"),
     ],
 )
-def test_a_savepoint_that_cannot_be_read_is_one_sentence(place, tmp_path, spoil, said):
+def test_a_savepoint_that_cannot_be_read_is_one_sentence(place, tmp_path, spoil, sentence):
     target = place(offset("a"))
     manifest = tmp_path / "target" / SAVEPOINT_MANIFEST
     manifest.write_text(spoil(manifest.read_text()))
-    with pytest.raises(FormatError, match=said):
+    with pytest.raises(FormatError, match=sentence):
         read_savepoint("option continueFrom", target)
 
 
@@ -87,15 +89,15 @@ def test_a_place_without_a_savepoint_is_one_sentence(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "sentence"),
     [
         ({"startingOffsets": "earliest"}, "option startingOffsets has no effect with continueFrom"),
         ({"startingTimestamp": "5"}, "option startingTimestamp has no effect with continueFrom"),
         ({"continueFrom": " "}, "option continueFrom: ' ' is wrong"),
     ],
 )
-def test_options_that_contradict_it_are_refused(more, said):
-    with pytest.raises(OptionError, match=said):
+def test_options_that_contradict_it_are_refused(more, sentence):
+    with pytest.raises(OptionError, match=sentence):
         SourceOptions.parse({**SERVERS, "continueFrom": "/x", **more})
 
 
@@ -105,20 +107,20 @@ def test_a_batch_read_takes_none():
 
 
 def test_a_link_that_lies_in_the_place_of_a_savepoint_leads_nowhere(tmp_path):
-    mine, target = tmp_path / "mine", tmp_path / "target"
-    mine.write_text("precious")
-    for name, found in ((f"_{SAVEPOINT_MANIFEST}", "_savepoint.json"), (STATE, "state")):
+    own_file, target = tmp_path / "mine", tmp_path / "target"
+    own_file.write_text("precious")
+    for name, link_name in ((f"_{SAVEPOINT_MANIFEST}", "_savepoint.json"), (STATE, "state")):
         target.mkdir()
-        (target / name).symlink_to(mine)
-        with pytest.raises(OptionError, match=rf"target has a link \({found}\), which is not followed"):
+        (target / name).symlink_to(own_file)
+        with pytest.raises(OptionError, match=rf"target has a link \({link_name}\), which is not followed"):
             _check_free(Files(str(target)))
         (target / name).unlink()
         target.rmdir()
     Files(str(target)).write("first", "left behind")  # and one that is laid there after the look is replaced
     for name in (f"_{SAVEPOINT_MANIFEST}", SAVEPOINT_MANIFEST):
-        (target / name).symlink_to(mine)
+        (target / name).symlink_to(own_file)
     Files(str(target)).write(SAVEPOINT_MANIFEST, "{}")
-    assert mine.read_text() == "precious"
+    assert own_file.read_text() == "precious"
     assert (target / SAVEPOINT_MANIFEST).read_text() == "{}"
     assert not (target / SAVEPOINT_MANIFEST).is_symlink()
 
@@ -142,9 +144,9 @@ def test_a_place_that_cannot_be_written_is_told_before_spark_is_asked(tmp_path, 
 
 def test_what_a_file_system_says_on_pages_is_told_by_its_beginning():
     assert words_of(OSError("no\nlibrary")) == "no library"
-    told = words_of(OSError("no library at " + "/usr/lib " * 500))
-    assert told.startswith("no library at /usr/lib")
-    assert len(told) < 500
+    message = words_of(OSError("no library at " + "/usr/lib " * 500))
+    assert message.startswith("no library at /usr/lib")
+    assert len(message) < 500
 
 
 def test_an_interrupted_savepoint_is_written_again(tmp_path):
@@ -169,18 +171,18 @@ def test_a_damaged_savepoint_is_one_short_sentence_wherever_the_damage_is(place)
     note = {"inbox": {"of_source": {}}, "blobs": {}, "snapshot": 2}
     operator = {"name": "x", "axis": 0, "digest": "d", "description": None, "manifests": [note], "states": [{}]}
     sound["operators"] = {"x": operator}
-    said = []
+    messages = []
     for path in places_in(sound):
         for wrong in (None, -1, "\x1b[2J" * 1_000, [], {}, [[]]):
-            changed = {"": json.loads(json.dumps(sound))}
-            inner: Any = changed
+            content = {"": json.loads(json.dumps(sound))}
+            inner: Any = content
             for name in ("", *path)[:-1]:
                 inner = inner[name]
             inner[("", *path)[-1]] = wrong
-            files.write(SAVEPOINT_MANIFEST, json.dumps(changed[""]))
+            files.write(SAVEPOINT_MANIFEST, json.dumps(content[""]))
             try:
                 continued(files.place, Topics(names=("a",)))
             except (FormatError, OptionError) as error:
-                said.append(error.message)
-    assert len(said) > 100
-    assert not [one for one in said if not one.isprintable() or len(one) > 400 + len(files.place)]
+                messages.append(error.message)
+    assert len(messages) > 100
+    assert not [one for one in messages if not one.isprintable() or len(one) > 400 + len(files.place)]

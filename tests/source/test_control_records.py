@@ -27,15 +27,15 @@ from pyspark_wm_source.values.ranges import ChannelRange
 A = TopicPartition("t", 0)
 OPTIONS = {"kafka.bootstrap.servers": "x:1", "subscribe": "t"}
 ONE = {"idle": False, "offset": 1, "watermarks": {"0": 5}}
-CUT = {"kind": "barrier", "query": "q", "snapshot": 3, "channels": {"a": ONE}}
+BARRIER = {"kind": "barrier", "query": "q", "snapshot": 3, "channels": {"a": ONE}}
 
 
-def changed(**change: object) -> bytes:
-    return json.dumps({**CUT, **change}).encode()
+def altered_barrier(**change: object) -> bytes:
+    return json.dumps({**BARRIER, **change}).encode()
 
 
 def channel(**change: object) -> bytes:
-    return changed(channels={"a": {**ONE, **change}})
+    return altered_barrier(channels={"a": {**ONE, **change}})
 
 
 WRONG = {
@@ -44,23 +44,25 @@ WRONG = {
     "a list": b"[]",
     "no UTF-8": b"\xff\xfe",
     "deep": b'{"kind":' + b"[" * 100_000,
-    "another kind": changed(kind="late"),
-    "a kind that is no text": changed(kind=["barrier"]),
-    "a query that is no text": changed(query=7),
-    "a query that is half a character": changed(query="\ud800"),
-    "a channel that is half a character": changed(channels={"\ud800": ONE}),
+    "another kind": altered_barrier(kind="late"),
+    "a kind that is no text": altered_barrier(kind=["barrier"]),
+    "a query that is no text": altered_barrier(query=7),
+    "a query that is half a character": altered_barrier(query="\ud800"),
+    "a channel that is half a character": altered_barrier(channels={"\ud800": ONE}),
     "1e400 as the snapshot": b'{"kind":"barrier","query":"q","channels":{},"snapshot":1e400}',
-    "a fraction as the snapshot": changed(snapshot=1.5),
-    "true as the snapshot": changed(snapshot=True),
-    "a snapshot below 0": changed(snapshot=-1),
-    "a snapshot beyond 64 bits": changed(snapshot=2**63),
+    "a fraction as the snapshot": altered_barrier(snapshot=1.5),
+    "true as the snapshot": altered_barrier(snapshot=True),
+    "a snapshot below 0": altered_barrier(snapshot=-1),
+    "a snapshot beyond 64 bits": altered_barrier(snapshot=2**63),
     "a long number": b'{"kind":"barrier","query":"q","channels":{},"snapshot":' + b"9" * 5_000 + b"}",
-    "channels that are a list": changed(channels=[]),
-    "a channel that is a number": changed(channels={"a": 5}),
+    "channels that are a list": altered_barrier(channels=[]),
+    "a channel that is a number": altered_barrier(channels={"a": 5}),
     "an offset that is a text": channel(offset="1"),
     "idle as a number": channel(idle=1),
     "a watermark as a fraction": channel(watermarks={"0": 5.5}),
-    "a watermark of 1e400": changed(channels={"a": {"idle": False, "offset": 1, "watermarks": {"0": float("inf")}}}),
+    "a watermark of 1e400": altered_barrier(
+        channels={"a": {"idle": False, "offset": 1, "watermarks": {"0": float("inf")}}}
+    ),
     "a watermark beyond every timestamp": channel(watermarks={"0": 2**62}),
     "a key that is no byte": channel(watermarks={"300": 5}),
     "a key that is no number": channel(watermarks={"\u0660": 5}),
@@ -69,27 +71,27 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_value_that_keyedwm_never_writes_is_one_clean_sentence(case):
-    with pytest.raises(FormatError) as refused:
+    with pytest.raises(FormatError) as error:
         decode_cut(VERSION, WRONG[case], "t-0 at offset 7")
-    said = refused.value.message
-    assert said.startswith("the control record at t-0 at offset 7 ")
-    assert len(said) < 250
-    assert said.isprintable()
+    message = error.value.message
+    assert message.startswith("the control record at t-0 at offset 7 ")
+    assert len(message) < 250
+    assert message.isprintable()
 
 
 @pytest.mark.parametrize("version", [None, b"", b"2", b"\x1b[31m\n", b"9" * 1_000_000])
 def test_another_version_is_one_clean_sentence(version):
-    with pytest.raises(FormatError, match=r"has format version .*, this keyedwm reads version 1") as refused:
-        decode_cut(version, changed(), "t-0 at offset 7")
-    assert len(refused.value.message) < 250
-    assert refused.value.message.isprintable()
+    with pytest.raises(FormatError, match=r"has format version .*, this keyedwm reads version 1") as error:
+        decode_cut(version, altered_barrier(), "t-0 at offset 7")
+    assert len(error.value.message) < 250
+    assert error.value.message.isprintable()
 
 
 def test_a_long_value_is_refused_before_it_is_parsed(monkeypatch):
     def parsed(_value):
         raise AssertionError
 
-    long = changed()[:-1] + b" " * MOST_BYTES + b"}"
+    long = altered_barrier()[:-1] + b" " * MOST_BYTES + b"}"
     monkeypatch.setattr(inline.json, "loads", parsed)
     with pytest.raises(FormatError, match=f"{len(long)} bytes are above {MOST_BYTES}"):
         decode_cut(VERSION, long, "t-0 at offset 7")
@@ -132,8 +134,8 @@ def test_the_most_costly_values_take_as_many_bytes_of_memory_as_the_page_of_secu
 def test_a_barrier_of_short_names_has_no_more_objects_than_a_reader_takes():
     for names in ((), ("",), range(900)):
         channels = {str(name): Upstream(offset=1, idle=True) for name in names}
-        cut = UpstreamBarrier(query="", snapshot=0, channels=channels)
-        assert decode_cut(VERSION, encode_cut(cut), "here") == cut
+        upstream_barrier = UpstreamBarrier(query="", snapshot=0, channels=channels)
+        assert decode_cut(VERSION, encode_cut(upstream_barrier), "here") == upstream_barrier
 
 
 def test_a_barrier_that_no_reader_takes_is_not_written():
@@ -143,25 +145,27 @@ def test_a_barrier_that_no_reader_takes_is_not_written():
 
 
 def test_what_is_written_is_read():
-    cut = UpstreamBarrier(
+    upstream_barrier = UpstreamBarrier(
         query="q", snapshot=3, channels={"a": Upstream(offset=None, idle=True, watermarks={-7: -5, 0: 5})}
     )
-    assert decode_cut(VERSION, encode_cut(cut), "here") == cut
+    assert decode_cut(VERSION, encode_cut(upstream_barrier), "here") == upstream_barrier
     assert (
         decode_cut(VERSION, json.dumps({"kind": "idle", "query": "q", "snapshot": 1, "channel": "a"}).encode(), "h")
         is None
     )
-    assert query_of(encode_cut(cut)) == "q"
+    assert query_of(encode_cut(upstream_barrier)) == "q"
     assert query_of(b"\xff") is None
 
 
 def barrier(offset: int, query: str, snapshot: int, ms: int) -> ControlRecord:
-    cut = UpstreamBarrier(query=query, snapshot=snapshot, channels={"a": Upstream(offset=1, watermarks={0: ms})})
-    return ControlRecord(offset, VERSION, encode_cut(cut))
+    upstream_barrier = UpstreamBarrier(
+        query=query, snapshot=snapshot, channels={"a": Upstream(offset=1, watermarks={0: ms})}
+    )
+    return ControlRecord(offset, VERSION, encode_cut(upstream_barrier))
 
 
-def observed(records: list[ControlRecord], **given: str):
-    options = SourceOptions.parse(OPTIONS | given)
+def observed(records: list[ControlRecord], **settings: str):
+    options = SourceOptions.parse(OPTIONS | settings)
     task = ChannelRange(channel=A, start=0, end=99, counts=Counts(), axes={})
     run = policy_run(task, options, dict.fromkeys(options.axes), 0, {})
     empty = no_records(ColumnSelection(headers=True), 99)
@@ -175,10 +179,10 @@ FORGED = barrier(5, "forger", 2**40, 253_402_300_799_000)
 def test_with_propagate_from_only_the_named_query_is_followed(caplog):
     records = [FORGED, barrier(6, "q", 0, 70), ControlRecord(7, b"9" * 99, b"\x00"), barrier(8, "q", 1, 80), FORGED]
     with caplog.at_level(logging.WARNING, "keyedwm.source"):
-        found = observed(records, propagate="true", propagateFrom="q")
-    assert found.axes[0].emitted_ms == 80
-    assert found.axes[0].policy.snapshot == 1
-    assert found.counts.control == 3
+        state = observed(records, propagate="true", propagateFrom="q")
+    assert state.axes[0].emitted_ms == 80
+    assert state.axes[0].policy.snapshot == 1
+    assert state.counts.control == 3
     assert caplog.text.count("propagateFrom") == 1
     assert "t-0 at offset 5" in caplog.text
 
@@ -203,12 +207,15 @@ def log(monkeypatch):
     barriers: dict[int, UpstreamBarrier] = {}
     read: list[tuple[int, int]] = []
 
-    def read_ranges(_cluster, ranges, wanted, _isolation):
+    def read_ranges(_cluster, ranges, columns, _isolation):
         for index, part in enumerate(ranges):
             read.append((part.start, part.end))
-            own = [ControlRecord(at, VERSION, encode_cut(cut)) for at, cut in sorted(barriers.items())]
+            own = [
+                ControlRecord(at, VERSION, encode_cut(upstream_barrier))
+                for at, upstream_barrier in sorted(barriers.items())
+            ]
             within = tuple(one for one in own if part.start <= one.offset < part.end)
-            records = replace(no_records(wanted, part.end), control_records=within)
+            records = replace(no_records(columns, part.end), control_records=within)
             yield Fetched(index, TopicPartition(part.topic, part.partition), records, part.end, done=True)
 
     monkeypatch.setattr(alignment, "read_ranges", read_ranges)
@@ -247,8 +254,8 @@ def test_the_aligner_passes_over_barriers_of_others(log):
 
 
 def test_at_least_once_counts_what_comes_again_apart_from_what_others_wrote():
-    found = observed(
+    state = observed(
         [barrier(1, "q", 0, 70), barrier(2, "q", 0, 70), FORGED],
         propagate="true", propagateFrom="q", guarantee=Guarantee.AT_LEAST_ONCE.value,
     )  # fmt: skip
-    assert (found.axes[0].policy.repeated, found.counts.control) == (1, 1)
+    assert (state.axes[0].policy.repeated, state.counts.control) == (1, 1)

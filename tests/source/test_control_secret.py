@@ -39,7 +39,7 @@ from pyspark_wm_source.values.ranges import ChannelRange
 from tests.source.test_control_records import OPTIONS, A
 
 SECRET = b"a secret of thirty-two bytes, ..."
-CUT = UpstreamBarrier(query="q", snapshot=3, channels={"a": Upstream(offset=1, watermarks={0: 5})})
+BARRIER = UpstreamBarrier(query="q", snapshot=3, channels={"a": Upstream(offset=1, watermarks={0: 5})})
 CHANGE = encode_change(ControlKind.WATERMARK, "q", 3, "a", key=0, watermark_ms=5)
 
 
@@ -53,19 +53,19 @@ def genuine(offset: int, snapshot: int, ms: int, channel: TopicPartition = A) ->
     return ControlRecord(offset, VERSION, sign(value_of(snapshot, ms), SECRET, VERSION, *channel))
 
 
-def observed(records: list[ControlRecord], **given: str):
-    options = SourceOptions.parse(OPTIONS | {"propagate": "true"} | given)
+def observed(records: list[ControlRecord], **settings: str):
+    options = SourceOptions.parse(OPTIONS | {"propagate": "true"} | settings)
     task = ChannelRange(channel=A, start=0, end=99, counts=Counts(), axes={})
     run = policy_run(task, options, dict.fromkeys(options.axes), 0, {})
     run.observe(replace(no_records(ColumnSelection(headers=True), 99), control_records=tuple(records)))
     return run.result()
 
 
-def proven(records: list[ControlRecord], **given: str):
-    return observed(records, controlSecret=SECRET.decode(), **given)
+def proven(records: list[ControlRecord], **settings: str):
+    return observed(records, controlSecret=SECRET.decode(), **settings)
 
 
-@pytest.mark.parametrize("value", [encode_cut(CUT), CHANGE])
+@pytest.mark.parametrize("value", [encode_cut(BARRIER), CHANGE])
 def test_a_record_with_its_code_is_genuine_and_read_as_before_by_who_has_no_secret(value):
     signed = sign(value, SECRET, VERSION, "t", 0)
     assert is_genuine(signed, SECRET, VERSION, "t", 0)
@@ -73,13 +73,13 @@ def test_a_record_with_its_code_is_genuine_and_read_as_before_by_who_has_no_secr
     assert decode_cut(VERSION, signed, "here") == decode_cut(VERSION, value, "here")
 
 
-@pytest.mark.parametrize("value", [encode_cut(CUT), CHANGE])
-@given(change=st.tuples(st.integers(0, 10_000), st.integers(1, 255)), cut=st.integers(0, 10_000))
-def test_every_byte_of_a_record_is_covered(value, change, cut):
+@pytest.mark.parametrize("value", [encode_cut(BARRIER), CHANGE])
+@given(change=st.tuples(st.integers(0, 10_000), st.integers(1, 255)), cut_at=st.integers(0, 10_000))
+def test_every_byte_of_a_record_is_covered(value, change, cut_at):
     signed = sign(value, SECRET, VERSION, "t", 0)
     at, by = change[0] % len(signed), change[1]
     assert not is_genuine(signed[:at] + bytes([signed[at] ^ by]) + signed[at + 1 :], SECRET, VERSION, "t", 0)
-    assert not is_genuine(signed[: cut % len(signed)], SECRET, VERSION, "t", 0)
+    assert not is_genuine(signed[: cut_at % len(signed)], SECRET, VERSION, "t", 0)
     assert not is_genuine(signed + b" ", SECRET, VERSION, "t", 0)
 
 
@@ -89,7 +89,7 @@ def test_every_byte_of_a_record_is_covered(value, change, cut):
      ("t", 0, None, SECRET)],
 )  # fmt: skip
 def test_a_record_counts_at_its_own_place_only(topic, partition, version, secret):
-    assert not is_genuine(sign(encode_cut(CUT), SECRET, VERSION, "t", 0), secret, version, topic, partition)
+    assert not is_genuine(sign(encode_cut(BARRIER), SECRET, VERSION, "t", 0), secret, version, topic, partition)
 
 
 def test_places_that_would_be_one_text_together_are_kept_apart():
@@ -122,13 +122,13 @@ def forgeries() -> dict[str, ControlRecord]:
 def test_what_others_wrote_is_passed_over_counted_and_named_once(case, guarantee, caplog):
     forged = forgeries()[case]
     with caplog.at_level(logging.WARNING, "keyedwm.source"):
-        found = proven([genuine(1, 3, 70), forged, forged, genuine(8, 4, 80)], guarantee=guarantee)
-    assert found.axes[0].emitted_ms == 80
-    assert found.axes[0].policy.snapshot == 4
-    assert found.counts.control == 2
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith("t-0 at offset 5: a control record is passed over: it has no code, or one that option ")
-    assert said.isprintable()
+        state = proven([genuine(1, 3, 70), forged, forged, genuine(8, 4, 80)], guarantee=guarantee)
+    assert state.axes[0].emitted_ms == 80
+    assert state.axes[0].policy.snapshot == 4
+    assert state.counts.control == 2
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith("t-0 at offset 5: a control record is passed over: it has no code, or one that option ")
+    assert message.isprintable()
 
 
 def test_the_named_query_is_asked_for_beside_the_code():
@@ -139,23 +139,23 @@ def test_the_named_query_is_asked_for_beside_the_code():
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
 def test_a_copy_of_an_old_genuine_record_moves_nothing_and_stops_nothing(guarantee):
-    found = proven([genuine(1, 3, 70), genuine(2, 4, 80), genuine(3, 3, 70), genuine(4, 4, 80)], guarantee=guarantee)
-    assert found.axes[0].emitted_ms == 80
-    assert (found.axes[0].policy.snapshot, found.axes[0].policy.repeated) == (4, 2)
+    state = proven([genuine(1, 3, 70), genuine(2, 4, 80), genuine(3, 3, 70), genuine(4, 4, 80)], guarantee=guarantee)
+    assert state.axes[0].emitted_ms == 80
+    assert (state.axes[0].policy.snapshot, state.axes[0].policy.repeated) == (4, 2)
 
 
 def test_copies_of_a_record_that_was_read_are_not_parsed_again(monkeypatch):
     parsed = []
 
-    def counted(version, value, where):
+    def decode_counted(version, value, where):
         parsed.append(where)
         return decode_cut(version, value, where)
 
-    monkeypatch.setattr(propagated, "decode_cut", counted)
+    monkeypatch.setattr(propagated, "decode_cut", decode_counted)
     copies = [genuine(at, 3 + at % 2, 70) for at in range(1, 99)]
-    found = proven(copies)
+    state = proven(copies)
     assert len(parsed) == 2
-    assert (found.axes[0].policy.snapshot, found.axes[0].policy.repeated) == (4, 97)
+    assert (state.axes[0].policy.snapshot, state.axes[0].policy.repeated) == (4, 97)
 
 
 def of_earlier_query(offset: int) -> ControlRecord:
@@ -165,8 +165,8 @@ def of_earlier_query(offset: int) -> ControlRecord:
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
 def test_a_genuine_record_of_an_earlier_query_stops_nobody_and_is_counted(guarantee, caplog):
-    found = proven([genuine(1, 3, 70), of_earlier_query(2), genuine(3, 4, 80)], guarantee=guarantee)
-    assert (found.axes[0].emitted_ms, found.axes[0].policy.snapshot, found.counts.control) == (80, 4, 1)
+    state = proven([genuine(1, 3, 70), of_earlier_query(2), genuine(3, 4, 80)], guarantee=guarantee)
+    assert (state.axes[0].emitted_ms, state.axes[0].policy.snapshot, state.counts.control) == (80, 4, 1)
     assert "it is of query 'earlier', earlier barriers are of another" in caplog.text
 
 
@@ -181,10 +181,10 @@ def signed_cut(monkeypatch, places: dict[int, int]) -> None:
 
 
 def log_of(monkeypatch, own: list[ControlRecord]) -> None:
-    def read_ranges(_cluster, ranges, wanted, _isolation):
+    def read_ranges(_cluster, ranges, columns, _isolation):
         for index, part in enumerate(ranges):
             within = tuple(one for one in own if part.start <= one.offset < part.end)
-            records = replace(no_records(wanted, part.end), control_records=within)
+            records = replace(no_records(columns, part.end), control_records=within)
             yield Fetched(index, TopicPartition(part.topic, part.partition), records, part.end, done=True)
 
     monkeypatch.setattr(alignment, "read_ranges", read_ranges)
@@ -237,26 +237,26 @@ def test_the_secret_is_given_in_place_by_a_variable_or_by_a_file(side, monkeypat
     for given_as in (SECRET.decode(), "env:THE_SECRET", f"file:{tmp_path / 'secret'}"):
         if side == "source":
             options = SourceOptions.parse(OPTIONS | {"propagate": "true", "controlSecret": given_as})
-            found = options.control_authors.secret
+            secret_read = options.control_authors.secret
         else:
             options = KafkaTarget.parse({"kafka.bootstrap.servers": "x:1", "topic": "t", "controlSecret": given_as})
-            found = options.secret
-        assert found == SECRET
+            secret_read = options.secret
+        assert secret_read == SECRET
         assert SECRET.decode() not in repr(options)
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "sentence"),
     [("planted", "the secret has 7 bytes, 16 to 4096 are expected"), ("", "the secret has 0 bytes"),
      ("env:NO_SUCH_VARIABLE", "no environment variable 'NO_SUCH_VARIABLE' here"),
      ("file:/no/such", "/no/such cannot be read"), ("file:/", "cannot be read"),
      ("file:/dev/zero", "/dev/zero has more than 65536 bytes")],
 )  # fmt: skip
-def test_a_secret_that_is_none_is_refused_in_one_sentence_without_it(value, said):
-    with pytest.raises(OptionError, match=said) as refused:
+def test_a_secret_that_is_none_is_refused_in_one_sentence_without_it(value, sentence):
+    with pytest.raises(OptionError, match=sentence) as error:
         secret_of("controlSecret", value)
-    assert refused.value.message.startswith("option controlSecret: ")
-    assert "planted" not in str(refused.value)
+    assert error.value.message.startswith("option controlSecret: ")
+    assert "planted" not in str(error.value)
 
 
 def test_a_secret_without_what_it_guards_is_refused():

@@ -103,10 +103,10 @@ def test_what_the_users_code_does_wrong_names_it(name, sentence):
         policy.build().current(0)
 
 
-@pytest.mark.parametrize("cut", [{}, {"maxOffsetsPerTrigger": "1"}, {"maxRecordsPerPartition": "1"}])
-def test_it_makes_the_watermarks_of_a_topic_however_it_is_read(kafka, topic_of, open_stream, cut):
+@pytest.mark.parametrize("limits", [{}, {"maxOffsetsPerTrigger": "1"}, {"maxRecordsPerPartition": "1"}])
+def test_it_makes_the_watermarks_of_a_topic_however_it_is_read(kafka, topic_of, open_stream, limits):
     topic = topic_of(1)
-    stream = open_stream(topic, {"watermarkPolicy": HOURS, **cut})
+    stream = open_stream(topic, {"watermarkPolicy": HOURS, **limits})
     for hour in (5, 7):
         times = (hour * HOUR_MS + 1, hour * HOUR_MS + 59 * 60_000, (hour - 1) * HOUR_MS)
         produce(kafka.bootstrap, topic, [Record(0, ms) for ms in times])

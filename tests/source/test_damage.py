@@ -63,7 +63,7 @@ def test_only_the_damaged_batch_is_skipped_when_the_user_accepts_loss(
 
 
 def test_a_read_that_begins_or_ends_inside_the_damage_skips_the_rest_of_it(damaged: LocalBroker) -> None:
-    for first, cap, seen in ((5, "9", [6, 7]), (3, "2", [3, 6, 7])):
+    for first, cap, offsets_read in ((5, "9", [6, 7]), (3, "2", [3, 6, 7])):
         start = f'{{"{TOPIC}": {{"0": {first}}}}}'
         stream = stream_of(damaged, failOnDataLoss="false", startingOffsets=start, maxOffsetsPerTrigger=cap)
-        assert [e["offset"] for table in stream.drain() for e in events(table)] == seen
+        assert [e["offset"] for table in stream.drain() for e in events(table)] == offsets_read

@@ -17,7 +17,7 @@ VALUE = b'{"amount": 12.5, "id": "x", "city": {"name": "Ulm"}, "list": [1, 2], "
 
 
 @pytest.fixture(autouse=True)
-def _unseen(monkeypatch):
+def _no_names_seen(monkeypatch):
     monkeypatch.setattr(empty_fields, "_warned", set())
 
 
@@ -62,8 +62,8 @@ NONE_OF_THEM = (
     ],
 )
 def test_a_path_that_no_record_has_is_told_with_what_is_there(caplog, text, advice):
-    (said,) = said_of(caplog, text, run(*[VALUE] * 10, key=b"k"), run(*[VALUE] * 10, key=b"k"))
-    assert said == NONE_OF_THEM.format(field(text).text) + advice
+    (message,) = said_of(caplog, text, run(*[VALUE] * 10, key=b"k"), run(*[VALUE] * 10, key=b"k"))
+    assert message == NONE_OF_THEM.format(field(text).text) + advice
 
 
 @pytest.mark.parametrize(
@@ -83,15 +83,15 @@ def test_nothing_is_said_of_a_field_that_may_be_right(caplog, text, runs):
 
 
 def test_a_type_that_no_value_reads_as_is_told(caplog):
-    (said,) = said_of(caplog, "json:$.amount::bigint", run(*[VALUE] * 10, *[b"{}"] * 5))
-    assert said.endswith(
+    (message,) = said_of(caplog, "json:$.amount::bigint", run(*[VALUE] * 10, *[b"{}"] * 5))
+    assert message.endswith(
         "so its column is null there; 10 of them have it, and none of these values reads as bigint: check the type"
     )
 
 
 def test_names_of_others_forge_no_line_and_fill_none(caplog):
     value = b'{"' + b"n" * 500 + b'": 1, "a\\n26/11/22 ERROR forged": 2}'
-    (said,) = said_of(caplog, "json:$.weight", run(*[value] * 1_500))
-    assert said.isprintable()
-    assert len(said) < 400
-    assert "all of the 1000 records" in said
+    (message,) = said_of(caplog, "json:$.weight", run(*[value] * 1_500))
+    assert message.isprintable()
+    assert len(message) < 400
+    assert "all of the 1000 records" in message

@@ -88,6 +88,6 @@ def read_and(stream: Stream, act: Callable[[], None]) -> pa.Table:
 
 
 def in_sync(cluster: Cluster, topic: str) -> bool:
-    wanted = [MetadataRequest.MetadataRequestTopic(name=topic)]
-    answer = cluster.connection.call(None, MetadataRequest(topics=wanted, max_version=12))
+    topics = [MetadataRequest.MetadataRequestTopic(name=topic)]
+    answer = cluster.connection.call(None, MetadataRequest(topics=topics, max_version=12))
     return all(len(part.isr_nodes) == len(part.replica_nodes) for part in answer.topics[0].partitions)

@@ -70,9 +70,9 @@ def test_columns_are_the_sources_own_and_fields_in_the_order_given(text, names, 
     ],
 )  # fmt: skip
 def test_a_wrong_column_is_refused_in_one_sentence(text, sentence):
-    with pytest.raises(OptionError, match=sentence) as refused:
+    with pytest.raises(OptionError, match=sentence) as error:
         selected_columns(text, KNOWN)
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["json:$.a.b[1]::bigint", "json:$['a b']::string", "key:$.a::double", "key::string"])
@@ -99,8 +99,8 @@ def test_fields_alone_leave_out_control_rows_and_all_columns_keep_them():
     ],
 )  # fmt: skip
 def test_only_what_fields_lie_in_is_decoded(columns, read, decoded):
-    wanted = needed_columns(read, parse(columns=columns))
-    assert (wanted.key, wanted.value) == decoded
+    columns_needed = needed_columns(read, parse(columns=columns))
+    assert (columns_needed.key, columns_needed.value) == decoded
 
 
 def test_channel_states_do_not_depend_on_fields():
@@ -113,8 +113,8 @@ def test_fields_are_columns_of_event_rows_and_null_in_control_rows(kafka, topic_
     produce(
         kafka.bootstrap, topic, [*(Record(0, 5 + n, text, b"4%d" % n) for n, text in enumerate(texts)), Record(0, 9)]
     )
-    wanted = "control, offset, json:$.a::bigint, json:$.s, json:$.deep.x[0]::double AS x, key::bigint AS id"
-    stream = open_stream(topic, columns=wanted)
+    columns_asked = "control, offset, json:$.a::bigint, json:$.s, json:$.deep.x[0]::double AS x, key::bigint AS id"
+    stream = open_stream(topic, columns=columns_asked)
     assert stream.schema.names == ["offset", "a", "s", "x", "id", "control"]
     first = stream.batch()
     assert [tuple(row.values())[:5] for row in events(first)] == [

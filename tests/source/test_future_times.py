@@ -39,8 +39,8 @@ def records(*times_ms: int, appended_ms: int | None = None) -> Records:
     )  # fmt: skip
 
 
-def run_of(**given: str):
-    options = SourceOptions.parse({**BASE, **given})
+def run_of(**settings: str):
+    options = SourceOptions.parse({**BASE, **settings})
     task = ChannelRange(channel=PLACE, start=0, end=99, counts=Counts(), axes={})
     return policy_run(task, options, dict.fromkeys(options.axes), NOW_MS, ahead_of(options.axes))
 
@@ -73,15 +73,15 @@ def test_by_default_a_day_ahead_is_the_most(ms, ahead):
 
 
 @pytest.mark.parametrize(
-    ("said", "in_the_offset", "judged_ms"),
+    ("limit", "in_the_offset", "judged_ms"),
     [
         (None, {0: DAY_MS}, DAY_MS), ("none", {0: DAY_MS}, DAY_MS), ("1 hour", {0: DAY_MS}, DAY_MS),
         (None, {}, None), ("none", {}, None), ("1 hour", {}, 3_600_000), (None, {1: 5}, None),
     ],
 )  # fmt: skip
-def test_a_batch_that_is_run_again_is_judged_by_its_offset(said, in_the_offset, judged_ms):
+def test_a_batch_that_is_run_again_is_judged_by_its_offset(limit, in_the_offset, judged_ms):
     """An offset of an earlier version has no limit: its batch was read without the default of today."""
-    axes = SourceOptions.parse(DEFAULT | ({} if said is None else {"maxEventTimeAhead": said})).axes
+    axes = SourceOptions.parse(DEFAULT | ({} if limit is None else {"maxEventTimeAhead": limit})).axes
     guards = guards_of(axes, in_the_offset)
     assert (guards[""].ahead_ms if guards else None) == judged_ms
 
@@ -154,7 +154,7 @@ def test_each_axis_has_its_own_limit():
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("settings", "sentence"),
     [
         ({"maxEventTimeAhead": "soon"}, "option maxEventTimeAhead: 'soon' is wrong; a duration"),
         ({"onFutureTime": "drop"}, "option onFutureTime"),
@@ -167,9 +167,9 @@ def test_each_axis_has_its_own_limit():
         ({"onFutureWatermark": "lower"}, "option onFutureWatermark: 'lower' is wrong; one of keep, reset is expected"),
     ],
 )
-def test_what_does_not_fit_is_refused(given, sentence):
+def test_what_does_not_fit_is_refused(settings, sentence):
     with pytest.raises(OptionError, match=sentence):
-        SourceOptions.parse({**BASE, **given})
+        SourceOptions.parse({**BASE, **settings})
 
 
 def test_streams_alone_have_them():
@@ -193,8 +193,8 @@ def test_a_state_depends_on_the_option_and_not_on_its_default():
 
 def test_it_is_counted_over_batches_restarts_parts_and_recovery_reads(kafka, topic_of, open_stream):
     topic = topic_of(1)
-    given = {"eventTime": "json:$.t", "maxEventTimeAhead": "1 hour", "watermarkLag": "0 seconds"}
-    streams = [open_stream(topic, given), open_stream(topic, {**given, "maxRecordsPerPartition": "1"})]
+    settings = {"eventTime": "json:$.t", "maxEventTimeAhead": "1 hour", "watermarkLag": "0 seconds"}
+    streams = [open_stream(topic, settings), open_stream(topic, {**settings, "maxRecordsPerPartition": "1"})]
     for batch in (1, 2):
         values = [b'{"t":%d}' % ms for ms in (1_000 * batch, YEAR_3000_MS, 500)]
         produce(kafka.bootstrap, topic, [Record(0, 1, value) for value in values])

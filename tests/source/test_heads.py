@@ -82,16 +82,16 @@ def test_a_key_with_a_schema_gives_columns_filters_and_event_times(registry, nam
 
 def test_a_bad_key_has_the_same_fate_as_a_bad_value_and_both_formats_stand_side_by_side(registry):  # noqa: F811
     of_key, of_value = registry.add("orders-key", KEY), registry.add("orders-value", ORDER)
-    asked = {"key.format": "avro-confluent", "columns": "key.avro:$.shop AS whose, avro:$.id::bigint, offset"}
+    settings = {"key.format": "avro-confluent", "columns": "key.avro:$.shop AS whose, avro:$.id::bigint, offset"}
     good, bad = framed(of_key, who("Oslo")), framed(of_key, b"\x08Os")
     values, keys = [order(of_value, 1), order(of_value, 2), b"{}"], [good, bad, good]
     reason = "the key is cut off, or a length or a number in it is damaged (schema 1)"
     with pytest.raises(InputError) as caught:
-        _read(parse(registry, **asked), values[:2], keys=keys[:2])
+        _read(parse(registry, **settings), values[:2], keys=keys[:2])
     assert caught.value.message.startswith(f"orders-3: the key of the record at offset 101 cannot be read: {reason}; ")
-    rows = _read(parse(registry, **asked, onBadValue="null"), values, keys=keys)[0]
+    rows = _read(parse(registry, **settings, onBadValue="null"), values, keys=keys)[0]
     assert [(row["whose"], row["id"]) for row in rows] == [("Oslo", 1), (None, 2), ("Oslo", None)]
-    back = parse(registry, **asked | {"columns": asked["columns"] + ", rejected"}, onBadValue="reject")
+    back = parse(registry, **settings | {"columns": settings["columns"] + ", rejected"}, onBadValue="reject")
     rows = [row["rejected"] for row in _read(back, values, keys=keys)[0]]
     assert rows[0] is None
     assert [row["reason"].partition(":")[0] for row in rows[1:]] == [reason, "the value has no head of confluent"]
@@ -105,8 +105,8 @@ def test_windows_read_their_keys_out_of_keys_with_a_schema(registry):  # noqa: F
     spec = frame_stage({"shop": "key.avro:$.shop"}, {"n": functions.count()})
     options = options_of(registry, "avro-confluent", emitControl="true", eventTime="key.avro:$.at", **spec.as_options())
     assert {field.text for field in decoded_fields(set(), options)} == {"key.avro:$.shop::string"}
-    wanted = needed_columns(set(options.stage.columns.names), options)
-    assert (wanted.key, wanted.value) == (True, False)
+    columns_needed = needed_columns(set(options.stage.columns.names), options)
+    assert (columns_needed.key, columns_needed.value) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_what_the_format_of_keys_or_of_glue_does_not_have_is_rejected(options, s
         SourceOptions.parse({"kafka.bootstrap.servers": "localhost:9", "subscribe": "orders", **options})
 
 
-def named(header: bytes | None, name: str = "__value_schema_id") -> list[tuple[str, bytes | None]]:
+def header_of(header: bytes | None, name: str = "__value_schema_id") -> list[tuple[str, bytes | None]]:
     return [("trace", b"\1\2"), (name, header)]
 
 
@@ -151,10 +151,18 @@ def test_an_id_in_a_header_wins_and_its_value_has_no_head(registry):  # noqa: F8
     registry.guids[str(GUID)] = id_
     options = parse(registry, columns="avro:$.id::bigint, schema_id, schema_guid", onBadValue="null")
     headers = [
-        named(b"\0" + id_.to_bytes(4, "big")), named(GUIDS["v"]), named(GUIDS["v"]) + named(b"\0\0\0\0\1"), None,
-        named(None), named(GUIDS["v"], "__key_schema_id"), named(b"\1\2"), named(b"\2" + bytes(16)), named(b""),
-        named(b"\1" + bytes(16)), named(GUIDS["v"]),
-    ]  # fmt: skip
+        header_of(b"\0" + id_.to_bytes(4, "big")),
+        header_of(GUIDS["v"]),
+        header_of(GUIDS["v"]) + header_of(b"\0\0\0\0\1"),
+        None,
+        header_of(None),
+        header_of(GUIDS["v"], "__key_schema_id"),
+        header_of(b"\1\2"),
+        header_of(b"\2" + bytes(16)),
+        header_of(b""),
+        header_of(b"\1" + bytes(16)),
+        header_of(GUIDS["v"]),
+    ]
     values = [BODY, BODY, BODY, *[order(id_, 7)] * 3, *[BODY] * 4, None]
     rows = _read(options, values, headers=headers)[0]
     assert [(row["id"], row["schema_id"], row["schema_guid"]) for row in rows] == [
@@ -165,9 +173,9 @@ def test_an_id_in_a_header_wins_and_its_value_has_no_head(registry):  # noqa: F8
     assert needed_columns({"id"}, options).headers
     failing = parse(registry, columns="avro:$.id::bigint")
     with pytest.raises(InputError, match="the header that names the schema is damaged: a zero byte and four bytes"):
-        _read(failing, [BODY], headers=[named(b"\1\2")])
+        _read(failing, [BODY], headers=[header_of(b"\1\2")])
     with pytest.raises(InputError, match=f"has no schema with the GUID {UUID(int=0)}"):
-        _read(failing, [BODY], headers=[named(b"\1" + bytes(16))])
+        _read(failing, [BODY], headers=[header_of(b"\1" + bytes(16))])
 
 
 def test_ids_in_headers_are_read_for_protobuf_with_the_indexes_and_for_json_and_keys(registry):  # noqa: F811
@@ -175,11 +183,11 @@ def test_ids_in_headers_are_read_for_protobuf_with_the_indexes_and_for_json_and_
     options = parse(registry, **{"value.format": "protobuf-confluent", "columns": "proto:$.shop, schema_guid"})
     plain = framed(1, b"\2\2" + protobuf_who("Rome"))
     rows = _read(
-        options, [protobuf_who("Oslo"), plain, None], headers=[named(GUIDS["index"]), None, named(GUIDS["v"])]
+        options, [protobuf_who("Oslo"), plain, None], headers=[header_of(GUIDS["index"]), None, header_of(GUIDS["v"])]
     )[0]
     assert [(row["shop"], row["schema_guid"]) for row in rows] == [("Oslo", str(GUID)), ("Rome", None), (None, None)]
     options = parse(None, **{"key.format": "json-confluent", "columns": "key:$.a"})
-    keys, header = [b'{"a": "x"}', framed(1, b'{"a": "y"}')], named(GUIDS["v"], "__key_schema_id")
+    keys, header = [b'{"a": "x"}', framed(1, b'{"a": "y"}')], header_of(GUIDS["v"], "__key_schema_id")
     assert [row["a"] for row in _read(options, [None, None], keys=keys, headers=[header, None])[0]] == ["x", "y"]
 
 

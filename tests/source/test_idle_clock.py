@@ -70,10 +70,10 @@ class Follower:
             if task.woken:
                 rows.append(channel_row(ControlKind.ACTIVE, task.channel, task.start, end.source))
             if emitted_ms is not None and (0 not in task.axes or task.axes[0].emitted_ms != emitted_ms):
-                said = {"key": 0, "watermark_ms": emitted_ms}
-                rows.append(channel_row(ControlKind.WATERMARK, task.channel, at, end.source, **said))
-            cut = {"snapshot": end.batch, "channels": len(end.channels)}
-            rows.append(channel_row(ControlKind.BARRIER, task.channel, at, end.source, **cut))
+                watermark_fields = {"key": 0, "watermark_ms": emitted_ms}
+                rows.append(channel_row(ControlKind.WATERMARK, task.channel, at, end.source, **watermark_fields))
+            barrier_fields = {"snapshot": end.batch, "channels": len(end.channels)}
+            rows.append(channel_row(ControlKind.BARRIER, task.channel, at, end.source, **barrier_fields))
         return rows
 
 
@@ -84,95 +84,97 @@ def following(
     throttle: Throttle = BY_BATCH,
 ) -> Follower:
     sim = Simulation(logs, idle_timeout_ms=timeout_ms, now_ms=EVENT_MS, policy=policy, throttle=throttle)
-    it = Follower(sim)
-    while it.step():
+    follower = Follower(sim)
+    while follower.step():
         pass
-    return it
+    return follower
 
 
 @pytest.mark.parametrize("timeout_ms", TIMEOUTS)
 @pytest.mark.parametrize(("policy", "closes_ms"), CLOSES)
 def test_the_clock_closes_the_last_window_at_the_same_time_for_every_idle_timeout(policy, closes_ms, timeout_ms):
-    it = following(policy, timeout_ms, {0: [EVENT_MS]})
+    follower = following(policy, timeout_ms, {0: [EVENT_MS]})
     closed_ms = None
-    while it.sim.now_ms < 45_000 and closed_ms is None:
-        it.watch(it.sim.now_ms + POLL_MS)
-        assert it.inbox.watermark_ms == it.sim.watermark_ms
-        if (it.inbox.watermark_ms or 0) >= WINDOW_END_MS:
-            closed_ms = it.sim.now_ms
+    while follower.sim.now_ms < 45_000 and closed_ms is None:
+        follower.watch(follower.sim.now_ms + POLL_MS)
+        assert follower.inbox.watermark_ms == follower.sim.watermark_ms
+        if (follower.inbox.watermark_ms or 0) >= WINDOW_END_MS:
+            closed_ms = follower.sim.now_ms
     if closes_ms is None:
         assert closed_ms is None
     else:
         assert closed_ms is not None
         assert closes_ms <= closed_ms <= closes_ms + CLOCK_BATCH_MS
-    is_idle = timeout_ms is not None and it.sim.now_ms - EVENT_MS >= timeout_ms
-    assert (it.sim.status(0) is Status.IDLE, it.inbox.idle) == (is_idle, is_idle)
+    is_idle = timeout_ms is not None and follower.sim.now_ms - EVENT_MS >= timeout_ms
+    assert (follower.sim.status(0) is Status.IDLE, follower.inbox.idle) == (is_idle, is_idle)
 
 
 @pytest.mark.parametrize("timeout_ms", TIMEOUTS)
 def test_a_delay_above_the_idle_timeout_has_its_effect(timeout_ms):
-    it = following(LagAndDelay(lag_ms=600, delay_ms=70_000), timeout_ms, {0: [EVENT_MS]})
-    it.watch(EVENT_MS + 70_000 - POLL_MS)
-    assert it.inbox.watermark_ms == EVENT_MS - 600
-    it.watch(EVENT_MS + 70_000)
-    assert it.inbox.watermark_ms == EVENT_MS
+    follower = following(LagAndDelay(lag_ms=600, delay_ms=70_000), timeout_ms, {0: [EVENT_MS]})
+    follower.watch(EVENT_MS + 70_000 - POLL_MS)
+    assert follower.inbox.watermark_ms == EVENT_MS - 600
+    follower.watch(EVENT_MS + 70_000)
+    assert follower.inbox.watermark_ms == EVENT_MS
 
 
 @pytest.mark.parametrize("timeout_ms", TIMEOUTS)
 def test_an_empty_topic_under_a_real_time_lag_follows_the_clock(timeout_ms):
-    it = following(RealTimeLag(lag_ms=3_000), timeout_ms, {0: [], 1: []})
-    it.watch(50_000)
-    assert 47_000 - CLOCK_BATCH_MS <= it.inbox.watermark_ms <= 47_000
+    follower = following(RealTimeLag(lag_ms=3_000), timeout_ms, {0: [], 1: []})
+    follower.watch(50_000)
+    assert 47_000 - CLOCK_BATCH_MS <= follower.inbox.watermark_ms <= 47_000
 
 
 def test_an_idle_channel_goes_on_with_the_clock_and_holds_nobody():
-    it = following(LagAndLull(lag_ms=0, lull_ms=1_000), 2_000, {0: [EVENT_MS], 1: [900_000]})
-    it.watch(5_000)  # both idle: the flush is that of the highest, which grows
-    grown_ms = it.inbox.watermark_ms
+    follower = following(LagAndLull(lag_ms=0, lull_ms=1_000), 2_000, {0: [EVENT_MS], 1: [900_000]})
+    follower.watch(5_000)  # both idle: the flush is that of the highest, which grows
+    grown_ms = follower.inbox.watermark_ms
     assert grown_ms > 900_000
-    it.sim.logs[0].append(2_000)
-    it.step()
-    it.step()
-    assert (it.sim.status(0), it.inbox.idle) == (Status.ACTIVE, False)
-    assert it.inbox.watermark_ms == it.sim.watermark_ms == grown_ms  # who wakes up behind holds it where it is
-    it.watch(9_000)
-    assert it.inbox.watermark_ms == it.sim.watermark_ms > grown_ms
+    follower.sim.logs[0].append(2_000)
+    follower.step()
+    follower.step()
+    assert (follower.sim.status(0), follower.inbox.idle) == (Status.ACTIVE, False)
+    assert (
+        follower.inbox.watermark_ms == follower.sim.watermark_ms == grown_ms
+    )  # who wakes up behind holds it where it is
+    follower.watch(9_000)
+    assert follower.inbox.watermark_ms == follower.sim.watermark_ms > grown_ms
 
 
 @pytest.mark.parametrize("lull_ms", [0, 1_000, 70_000])
 def test_a_partition_without_records_holds_a_lull_no_longer_than_the_lull(lull_ms):
-    it = following(LagAndLull(lag_ms=0, lull_ms=lull_ms), None, {0: [EVENT_MS], 1: []})
-    it.watch(EVENT_MS + lull_ms - POLL_MS)
-    assert lull_ms == 0 or it.inbox.watermark_ms is None
-    it.watch(EVENT_MS + lull_ms + 2 * CLOCK_BATCH_MS)
-    assert it.inbox.watermark_ms >= EVENT_MS
-    assert (it.sim.status(0), it.sim.status(1)) == (Status.ACTIVE, Status.IDLE)
-    it.sim.logs[1].append(1)
-    it.watch(it.sim.now_ms + CLOCK_BATCH_MS)
-    assert it.sim.status(1) is Status.ACTIVE
+    follower = following(LagAndLull(lag_ms=0, lull_ms=lull_ms), None, {0: [EVENT_MS], 1: []})
+    follower.watch(EVENT_MS + lull_ms - POLL_MS)
+    assert lull_ms == 0 or follower.inbox.watermark_ms is None
+    follower.watch(EVENT_MS + lull_ms + 2 * CLOCK_BATCH_MS)
+    assert follower.inbox.watermark_ms >= EVENT_MS
+    assert (follower.sim.status(0), follower.sim.status(1)) == (Status.ACTIVE, Status.IDLE)
+    follower.sim.logs[1].append(1)
+    follower.watch(follower.sim.now_ms + CLOCK_BATCH_MS)
+    assert follower.sim.status(1) is Status.ACTIVE
 
 
 @pytest.mark.parametrize("policy", [LagAndDelay(0, 10), TimestampAndWallClockLag(0, 0), FixedLag(0)])
 def test_without_an_idle_timeout_no_other_policy_leaves_a_partition_out(policy):
-    it = following(policy, None, {0: [EVENT_MS], 1: []})
-    it.watch(100_000)
-    assert it.sim.status(1) is Status.ACTIVE
+    follower = following(policy, None, {0: [EVENT_MS], 1: []})
+    follower.watch(100_000)
+    assert follower.sim.status(1) is Status.ACTIVE
 
 
 @pytest.mark.parametrize(("throttle", "most"), [(BY_BATCH, 300), (ThrottleByFrame(size_ms=60_000, offset_ms=0), 5)])
 def test_an_idle_query_has_a_batch_a_second_at_most_or_one_for_each_frame(throttle, most):
-    it = following(RealTimeLag(lag_ms=0), 5_000, {p: [] for p in range(3)}, throttle)
-    begun, it.batches = it.sim.now_ms, 0
-    it.watch(begun + 300_000)
-    assert most / 2 < it.batches <= most + 1  # one more: the channels went idle
-    assert it.inbox.watermark_ms >= 300_000 - 60_000
-    assert it.sim.offset.channels[tp(0)].status is Status.IDLE
+    follower = following(RealTimeLag(lag_ms=0), 5_000, {p: [] for p in range(3)}, throttle)
+    begin_ms, follower.batches = follower.sim.now_ms, 0
+    follower.watch(begin_ms + 300_000)
+    assert most / 2 < follower.batches <= most + 1  # one more: the channels went idle
+    assert follower.inbox.watermark_ms >= 300_000 - 60_000
+    assert follower.sim.offset.channels[tp(0)].status is Status.IDLE
 
 
 @pytest.mark.parametrize("policy", [FixedLag(0), LagAndDelay(0, 2_000)])
 def test_a_policy_that_has_nothing_more_to_say_makes_no_batches(policy):
-    it = following(policy, 5_000, {0: [EVENT_MS]})
-    it.watch(10_000)
-    it.batches = 0
-    it.watch(100_000)
-    assert it.batches == 0
+    follower = following(policy, 5_000, {0: [EVENT_MS]})
+    follower.watch(10_000)
+    follower.batches = 0
+    follower.watch(100_000)
+    assert follower.batches == 0

@@ -23,17 +23,17 @@ class Reading:
 
     def __init__(self, error: DataLossError) -> None:
         self.errors = [error]
-        self.asked: list[list[OffsetRange]] = []
+        self.ranges_read: list[list[OffsetRange]] = []
 
     def __call__(
-        self, _cluster: Any, ranges: Sequence[OffsetRange], wanted: ColumnSelection, _isolation: Any
+        self, _cluster: Any, ranges: Sequence[OffsetRange], columns: ColumnSelection, _isolation: Any
     ) -> Iterator[Fetched]:
-        self.asked.append(list(ranges))
+        self.ranges_read.append(list(ranges))
         if self.errors:
             raise self.errors.pop()
         for index, part in enumerate(ranges):
             where = TopicPartition(part.topic, part.partition)
-            yield Fetched(index, where, no_records(wanted, part.end), part.end, done=True)
+            yield Fetched(index, where, no_records(columns, part.end), part.end, done=True)
 
 
 def read(error: DataLossError, monkeypatch: pytest.MonkeyPatch, *, fail_on_data_loss: bool) -> Reading:
@@ -60,10 +60,10 @@ def test_the_rest_of_a_range_of_a_deleted_topic_is_skipped_and_noted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     reading = read(RECREATED, monkeypatch, fail_on_data_loss=False)
-    assert [(part.topic, part.start, part.end) for part in reading.asked[1]] == [("lost", 9, 9), ("kept", 5, 9)]
+    assert [(part.topic, part.start, part.end) for part in reading.ranges_read[1]] == [("lost", 9, 9), ("kept", 5, 9)]
     assert "'lost' was deleted and recreated" in caplog.text
 
 
 def test_after_an_accepted_truncation_the_log_is_read_as_it_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
     reading = read(TRUNCATED, monkeypatch, fail_on_data_loss=False)
-    assert [(part.topic, part.start, part.end) for part in reading.asked[1]] == [("lost", 5, 9), ("kept", 5, 9)]
+    assert [(part.topic, part.start, part.end) for part in reading.ranges_read[1]] == [("lost", 5, 9), ("kept", 5, 9)]

@@ -34,8 +34,8 @@ class Followed:
         self, monkeypatch: pytest.MonkeyPatch, logs: dict[TopicPartition, Log] | None = None, **options: str
     ) -> None:
         logs = {A: Log.of(5), B: Log.of(5)} if logs is None else logs
-        given = {"startingOffsets": "earliest", "watermarkThrottle": "none", **options}
-        self.driver = Driver(monkeypatch, ScriptedCluster(logs), **given)
+        settings = {"startingOffsets": "earliest", "watermarkThrottle": "none", **options}
+        self.driver = Driver(monkeypatch, ScriptedCluster(logs), **settings)
         self.record: Record | None = None
         self.inbox = ChannelTracker("aggregate hours", key=0)
 
@@ -62,59 +62,59 @@ class Followed:
         for split in Planner(self.driver.options).splits(json.loads(json.dumps(start)), json.loads(json.dumps(end))):
             rows += split.control
             for task in split.ranges:
-                told = [(0, ends_ms[task.channel])] if task.channel in ends_ms else []
-                rows += [*_opening(task, task.start, split.source), *_closing(task, told, split, barriers=True)]
+                watermarks = [(0, ends_ms[task.channel])] if task.channel in ends_ms else []
+                rows += [*_opening(task, task.start, split.source), *_closing(task, watermarks, split, barriers=True)]
         return rows
 
     def lose_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A week later: committed states and records are gone, and the planner is a new one."""
         self.driver.cluster.committed.clear()
 
-        def nothing(_cluster, ranges, wanted, _isolation):
+        def nothing(_cluster, ranges, columns, _isolation):
             for index, part in enumerate(ranges):
                 where = TopicPartition(part.topic, part.partition)
-                yield Fetched(index, where, no_records(wanted, part.end), part.end, done=True)
+                yield Fetched(index, where, no_records(columns, part.end), part.end, done=True)
 
         monkeypatch.setattr(fetching, "read_ranges", nothing)
         self.driver.restart()
 
 
 @pytest.fixture
-def lost(monkeypatch):
+def lossy_query(monkeypatch):
     """Two batches that told 500 and 900; the states and records of the second are gone."""
-    it = Followed(monkeypatch)
-    assert it.batch({A: 500, B: 500})
-    it.driver.run_tasks(500)
-    assert it.batch({}) is not None  # the states are in the offset log
+    followed_query = Followed(monkeypatch)
+    assert followed_query.batch({A: 500, B: 500})
+    followed_query.driver.run_tasks(500)
+    assert followed_query.batch({}) is not None  # the states are in the offset log
     for tp in (A, B):
-        it.driver.cluster.logs[tp] = Log.of(9)
-    assert it.batch({A: 900, B: 900})
-    it.lose_all(monkeypatch)
-    return it
+        followed_query.driver.cluster.logs[tp] = Log.of(9)
+    assert followed_query.batch({A: 900, B: 900})
+    followed_query.lose_all(monkeypatch)
+    return followed_query
 
 
 def reset_rows(rows: list[ControlRow]) -> list[str]:
     return sorted(str(row.channel) for row in rows if row.kind is ControlKind.RESET)
 
 
-def test_a_lower_watermark_after_a_loss_is_told_as_one_and_stops_nobody(lost):
-    lost.driver.cluster.logs[A] = Log.of(12)
-    rows = lost.batch({A: 700})
+def test_a_lower_watermark_after_a_loss_is_told_as_one_and_stops_nobody(lossy_query):
+    lossy_query.driver.cluster.logs[A] = Log.of(12)
+    rows = lossy_query.batch({A: 700})
     assert rows is not None
     assert reset_rows(rows) == ["t-0", "t-1"]
-    assert lost.record.channels["t-0"].watermarks == {0: 700}
-    assert lost.record.channels["t-1"].watermarks == {0: 500}
-    assert (lost.inbox.watermark_ms, lost.record.coalesced) == (900, {0: 500})
-    lost.driver.run_tasks(700)
-    lost.driver.cluster.logs[A] = Log.of(14)
-    assert reset_rows(lost.batch({A: 1_000})) == []
-    assert lost.inbox.watermark_ms == 900  # t-1 promises no more than 500 now, and the output never falls
+    assert lossy_query.record.channels["t-0"].watermarks == {0: 700}
+    assert lossy_query.record.channels["t-1"].watermarks == {0: 500}
+    assert (lossy_query.inbox.watermark_ms, lossy_query.record.coalesced) == (900, {0: 500})
+    lossy_query.driver.run_tasks(700)
+    lossy_query.driver.cluster.logs[A] = Log.of(14)
+    assert reset_rows(lossy_query.batch({A: 1_000})) == []
+    assert lossy_query.inbox.watermark_ms == 900  # t-1 promises no more than 500 now, and the output never falls
 
 
-def test_without_the_reset_row_the_sink_would_stop_for_good(lost):
-    before, lost.record = lost.record, None
-    lost.driver.cluster.logs[A] = Log.of(12)
-    rows = [row for row in lost.batch({A: 700}) if row.kind is not ControlKind.RESET]
+def test_without_the_reset_row_the_sink_would_stop_for_good(lossy_query):
+    before, lossy_query.record = lossy_query.record, None
+    lossy_query.driver.cluster.logs[A] = Log.of(12)
+    rows = [row for row in lossy_query.batch({A: 700}) if row.kind is not ControlKind.RESET]
     report = BatchReport(query="q", run="r", batch=3, attempt="a", rows=1, control=tuple(rows), event_tops={})
     with pytest.raises(RegressionError, match="the watermark of channel t-0, key 0 went from 900 ms"):
         seal(before, report, SnapshotMode.BARRIER, Guarantee.EXACTLY_ONCE)
@@ -131,84 +131,86 @@ def test_a_reset_before_the_first_watermark_of_its_batch_frees_the_batches_after
     def watermark(batch, time_ms):
         return ControlRow(kind=ControlKind.WATERMARK, channel="t-0", offset=batch, key=0, watermark_ms=time_ms)
 
-    told = sealed(None, 0, watermark(0, 1_000))
-    silent = sealed(told, 1, ControlRow(kind=ControlKind.RESET, channel="t-0", offset=0))
+    first_record = sealed(None, 0, watermark(0, 1_000))
+    silent = sealed(first_record, 1, ControlRow(kind=ControlKind.RESET, channel="t-0", offset=0))
     assert silent.channels["t-0"].watermarks == {}
     assert sealed(silent, 2, watermark(2, 900)).channels["t-0"].watermarks == {0: 900}
 
 
-def test_channels_without_news_are_reset_too_and_once(lost):
-    rows = lost.batch({})
+def test_channels_without_news_are_reset_too_and_once(lossy_query):
+    rows = lossy_query.batch({})
     assert rows is not None
     assert reset_rows(rows) == ["t-0", "t-1"]
-    assert lost.batch({}) is None
-    assert lost.driver.planner.reported()["resets"] == {"t": {"0": 1, "1": 1}}
+    assert lossy_query.batch({}) is None
+    assert lossy_query.driver.planner.reported()["resets"] == {"t": {"0": 1, "1": 1}}
 
 
-def test_a_batch_that_begins_anew_is_replayed_from_the_log_alone(lost):
-    start = lost.driver.offset
-    lost.driver.cluster.logs[A] = Log.of(12)
-    rows = lost.batch({A: 700})
-    assert lost.rows(start, lost.driver.offset, {A: 700}) == rows
-    assert {tp: c.resets for tp, c in QueryOffset.from_json(lost.driver.offset).channels.items()} == {A: 1, B: 1}
+def test_a_batch_that_begins_anew_is_replayed_from_the_log_alone(lossy_query):
+    start = lossy_query.driver.offset
+    lossy_query.driver.cluster.logs[A] = Log.of(12)
+    rows = lossy_query.batch({A: 700})
+    assert lossy_query.rows(start, lossy_query.driver.offset, {A: 700}) == rows
+    assert {tp: c.resets for tp, c in QueryOffset.from_json(lossy_query.driver.offset).channels.items()} == {A: 1, B: 1}
 
 
-def test_a_batch_that_is_planned_again_counts_the_loss_once(lost):
-    start = lost.driver.offset
+def test_a_batch_that_is_planned_again_counts_the_loss_once(lossy_query):
+    start = lossy_query.driver.offset
     for _ in range(2):
-        lost.driver.offset = start
-        lost.driver.restart()
-        assert lost.driver.plan().channels[A].resets == 1
+        lossy_query.driver.offset = start
+        lossy_query.driver.restart()
+        assert lossy_query.driver.plan().channels[A].resets == 1
 
 
 def test_the_state_that_a_copy_has_left_after_a_loss_is_not_taken_by_the_original(monkeypatch, caplog):
-    it = Followed(monkeypatch)
-    assert it.batch({A: 500, B: 500})
-    it.driver.run_tasks(500)
-    assert it.batch({}) is not None  # the states are in the offset log
+    followed_query = Followed(monkeypatch)
+    assert followed_query.batch({A: 500, B: 500})
+    followed_query.driver.run_tasks(500)
+    assert followed_query.batch({}) is not None  # the states are in the offset log
     for tp in (A, B):
-        it.driver.cluster.logs[tp] = Log.of(9)
-    assert it.batch({A: 900, B: 900})
-    it.driver.run_tasks(900)
-    copied = it.driver.offset
-    it.driver.cluster.logs[A] = Log.of(12)
-    assert it.batch({A: 1_000})
-    it.driver.run_tasks(1_000)
-    mine = it.driver.offset
+        followed_query.driver.cluster.logs[tp] = Log.of(9)
+    assert followed_query.batch({A: 900, B: 900})
+    followed_query.driver.run_tasks(900)
+    copied = followed_query.driver.offset
+    followed_query.driver.cluster.logs[A] = Log.of(12)
+    assert followed_query.batch({A: 1_000})
+    followed_query.driver.run_tasks(1_000)
+    own_offset = followed_query.driver.offset
 
-    it.lose_all(monkeypatch)  # what the copy needs of the batch before its first one is gone
-    it.driver.offset = copied
-    assert it.driver.plan() is not None
-    it.driver.run_tasks(700)
+    followed_query.lose_all(monkeypatch)  # what the copy needs of the batch before its first one is gone
+    followed_query.driver.offset = copied
+    assert followed_query.driver.plan() is not None
+    followed_query.driver.run_tasks(700)
 
-    it.driver.offset = mine
-    it.driver.restart()
-    it.driver.cluster.logs[A] = Log.of(14)
-    rows = it.batch({A: 950})
+    followed_query.driver.offset = own_offset
+    followed_query.driver.restart()
+    followed_query.driver.cluster.logs[A] = Log.of(14)
+    rows = followed_query.batch({A: 950})
     assert rows is not None  # 950 follows 1000: the state of the copy, 700, would have told so without a reset
     assert reset_rows(rows) == ["t-0"]
-    assert it.record.channels["t-0"].watermarks == {0: 950}
+    assert followed_query.record.channels["t-0"].watermarks == {0: 950}
     assert "another query, on a copy of this checkpoint, commits to consumer group" in caplog.text
     assert "give the copy a checkpoint of its own" in caplog.text
 
 
-def test_a_state_below_what_the_channel_had_before_the_batch_is_a_copys_and_is_not_taken(lost, monkeypatch, caplog):
-    lost.driver.cluster.logs[A] = Log.of(12)
-    assert lost.batch({A: 700})
-    lost.driver.run_tasks(700)
-    lost.driver.cluster.logs[A] = Log.of(14)
-    assert lost.batch({A: 1_000})
-    lost.driver.run_tasks(600)
-    lost.driver.cluster.logs[A] = Log.of(16)
-    assert reset_rows(lost.batch({A: 900})) == ["t-0"]
+def test_a_state_below_what_the_channel_had_before_the_batch_is_a_copys_and_is_not_taken(
+    lossy_query, monkeypatch, caplog
+):
+    lossy_query.driver.cluster.logs[A] = Log.of(12)
+    assert lossy_query.batch({A: 700})
+    lossy_query.driver.run_tasks(700)
+    lossy_query.driver.cluster.logs[A] = Log.of(14)
+    assert lossy_query.batch({A: 1_000})
+    lossy_query.driver.run_tasks(600)
+    lossy_query.driver.cluster.logs[A] = Log.of(16)
+    assert reset_rows(lossy_query.batch({A: 900})) == ["t-0"]
     assert "another query, on a copy of this checkpoint, commits to consumer group" in caplog.text
 
 
 def test_a_channel_that_is_away_when_its_state_is_lost_is_reset_when_it_comes_back(monkeypatch):
-    it = Followed(monkeypatch, failOnDataLoss="false")
-    assert it.batch({A: 500, B: 500})
-    it.lose_all(monkeypatch)
-    log = it.driver.cluster.logs.pop(B)
-    assert reset_rows(it.batch({})) == ["t-0"]
-    it.driver.cluster.logs[B] = Log.of(log.high + 1)
-    assert reset_rows(it.batch({B: 300})) == ["t-1"]
+    followed_query = Followed(monkeypatch, failOnDataLoss="false")
+    assert followed_query.batch({A: 500, B: 500})
+    followed_query.lose_all(monkeypatch)
+    log = followed_query.driver.cluster.logs.pop(B)
+    assert reset_rows(followed_query.batch({})) == ["t-0"]
+    followed_query.driver.cluster.logs[B] = Log.of(log.high + 1)
+    assert reset_rows(followed_query.batch({B: 300})) == ["t-1"]

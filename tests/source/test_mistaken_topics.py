@@ -25,14 +25,14 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
     ("log", "holds"), [(Log.of(9, first=4), "the offsets 4 to 8"), (Log.of(9, first=9), "no records")]
 )
 def test_a_start_beyond_the_end_names_the_option_the_partition_and_what_there_is(monkeypatch, log, holds):
-    given = {"startingOffsets": '{"t":{"0":900}}'}
-    driver = Driver(monkeypatch, ScriptedCluster({A: log}), **given)
+    settings = {"startingOffsets": '{"t":{"0":900}}'}
+    driver = Driver(monkeypatch, ScriptedCluster({A: log}), **settings)
     with pytest.raises(
         StartBeyondEndError, match=rf"^option startingOffsets: t-0 is to start at offset 900.*{holds}"
-    ) as told:
+    ) as error:
         driver.plan()
-    assert "[fix the offset, or set failOnDataLoss=false to start at the log's end]" in str(told.value)
-    loose = Driver(monkeypatch, ScriptedCluster({A: log}), failOnDataLoss="false", **given)
+    assert "[fix the offset, or set failOnDataLoss=false to start at the log's end]" in str(error.value)
+    loose = Driver(monkeypatch, ScriptedCluster({A: log}), failOnDataLoss="false", **settings)
     assert loose.plan().channels[A].next_offset == 9
 
 
@@ -54,30 +54,30 @@ def test_a_pattern_that_matches_nothing_is_told_once_and_shown(monkeypatch, capl
     assert "nothing_selected" not in driver.planner.reported()
 
 
-class Named(ScriptedCluster):
+class NamingCluster(ScriptedCluster):
     """A cluster that refuses topics which it does not have."""
 
     def partitions(self, topics, *, missing_ok=False):
-        found = super().partitions(topics)
-        if not missing_ok and (missing := sorted(set(topics) - set(found))):
+        partitions_found = super().partitions(topics)
+        if not missing_ok and (missing := sorted(set(topics) - set(partitions_found))):
             raise UnknownTopicError.of(missing[0])
-        return found
+        return partitions_found
 
 
 @pytest.mark.parametrize(
-    ("asked", "hint"),
+    ("topic", "hint"),
     [("site-visit", "; did you mean 'site-visits'?"), ("Site-Visits", "; did you mean 'site-visits'?"),
      ("orders", ""), ("_consumer_offsets", "")],
 )  # fmt: skip
-def test_an_unknown_topic_is_told_with_the_one_that_was_likely_meant(asked, hint, monkeypatch):
+def test_an_unknown_topic_is_told_with_the_one_that_was_likely_meant(topic, hint, monkeypatch):
     logs = {TopicPartition(name, 0): Log.of(1) for name in ("site-visits", "t", "__consumer_offsets")}
-    with pytest.raises(UnknownTopicError) as told:
-        assigned(Named(logs), Topics(names=("t", asked)), running=False)
-    assert told.value.message.endswith(f"topic {asked!r} does not exist{hint}")
+    with pytest.raises(UnknownTopicError) as error:
+        assigned(NamingCluster(logs), Topics(names=("t", topic)), running=False)
+    assert error.value.message.endswith(f"topic {topic!r} does not exist{hint}")
 
 
 def test_where_the_list_of_topics_cannot_be_had_the_topic_is_told_all_the_same(monkeypatch):
-    cluster = Named({A: Log.of(1)})
+    cluster = NamingCluster({A: Log.of(1)})
 
     def unavailable():
         raise UnavailableError("no")
@@ -87,8 +87,8 @@ def test_where_the_list_of_topics_cannot_be_had_the_topic_is_told_all_the_same(m
         assigned(cluster, Topics(names=("tt",)), running=False)
 
 
-@pytest.mark.parametrize("said", ["AWS_MSK_IAM", "aws_msk_iam"])
-def test_the_login_of_amazon_is_refused_with_the_way_that_works(said):
-    given = {"bootstrap.servers": "b:9098", "security.protocol": "SASL_SSL", "sasl.mechanism": said}
+@pytest.mark.parametrize("mechanism", ["AWS_MSK_IAM", "aws_msk_iam"])
+def test_the_login_of_amazon_is_refused_with_the_way_that_works(mechanism):
+    settings = {"bootstrap.servers": "b:9098", "security.protocol": "SASL_SSL", "sasl.mechanism": mechanism}
     with pytest.raises(OptionError, match=r"AWS_MSK_IAM is a class of Java; .*OAUTHBEARER.*amazon-msk-with-iam"):
-        ClientConfig.from_options(given)
+        ClientConfig.from_options(settings)

@@ -32,58 +32,58 @@ def followed(monkeypatch):
 
 
 def test_a_source_that_starts_without_a_topic_is_a_whole_snapshot_and_reads_what_comes(followed):
-    it = followed()
-    (idle, none) = it.batch({})
+    query = followed()
+    (idle, none) = query.batch({})
     assert (idle.kind, none.kind, none.channels, none.channel) == (ControlKind.IDLE, ControlKind.BARRIER, 0, None)
-    assert it.record.snapshot == 0
-    assert it.batch({}) is None
-    it.driver.restart()
-    it.driver.cluster.logs[A] = Log.of(5)
-    assert it.batch({A: 500})
-    assert (it.record.channels["t-0"].snapshot, it.inbox.watermark_ms) == (1, 500)
+    assert query.record.snapshot == 0
+    assert query.batch({}) is None
+    query.driver.restart()
+    query.driver.cluster.logs[A] = Log.of(5)
+    assert query.batch({A: 500})
+    assert (query.record.channels["t-0"].snapshot, query.inbox.watermark_ms) == (1, 500)
 
 
 def test_a_source_that_loses_its_last_topic_goes_on_with_the_next_one(followed):
-    it = followed(t=Log.of(5))
-    assert it.batch({A: 500})
-    it.driver.run_tasks(500)
-    log = it.driver.cluster.logs.pop(A)
-    gone = it.batch({})
-    assert [row.channels for row in gone if row.kind is ControlKind.BARRIER] == [0]
-    assert (it.record.channels, it.record.snapshot) == ({}, 1)
-    assert (it.inbox.idle, it.batch({})) == (True, None)
-    it.driver.restart()
-    it.driver.cluster.logs[A] = Log.of(log.high + 1)
-    assert it.batch({A: 900})
-    assert (it.record.channels["t-0"].snapshot, it.inbox.watermark_ms) == (2, 900)
+    query = followed(t=Log.of(5))
+    assert query.batch({A: 500})
+    query.driver.run_tasks(500)
+    log = query.driver.cluster.logs.pop(A)
+    last_rows = query.batch({})
+    assert [row.channels for row in last_rows if row.kind is ControlKind.BARRIER] == [0]
+    assert (query.record.channels, query.record.snapshot) == ({}, 1)
+    assert (query.inbox.idle, query.batch({})) == (True, None)
+    query.driver.restart()
+    query.driver.cluster.logs[A] = Log.of(log.high + 1)
+    assert query.batch({A: 900})
+    assert (query.record.channels["t-0"].snapshot, query.inbox.watermark_ms) == (2, 900)
 
 
 def test_a_topic_that_comes_after_an_empty_time_is_never_late_by_what_is_below_its_own_watermark(followed):
-    it = followed(t=Log.of(5))
-    assert it.batch({A: 500})
-    it.driver.run_tasks(500)
-    del it.driver.cluster.logs[A]
-    assert it.batch({})
-    it.driver.cluster.logs[B] = Log.of(3)
-    assert it.batch({B: 300})
+    query = followed(t=Log.of(5))
+    assert query.batch({A: 500})
+    query.driver.run_tasks(500)
+    del query.driver.cluster.logs[A]
+    assert query.batch({})
+    query.driver.cluster.logs[B] = Log.of(3)
+    assert query.batch({B: 300})
     # Rule 5: the output never goes back, and the new channel holds it where it is.
-    assert (it.inbox.watermark_ms, it.inbox.idle) == (500, False)
-    it.driver.run_tasks(300)
-    it.driver.cluster.logs[B] = Log.of(4)
-    assert it.batch({B: 800})
-    assert it.inbox.watermark_ms == 800
+    assert (query.inbox.watermark_ms, query.inbox.idle) == (500, False)
+    query.driver.run_tasks(300)
+    query.driver.cluster.logs[B] = Log.of(4)
+    assert query.batch({B: 800})
+    assert query.inbox.watermark_ms == 800
 
 
 def test_barriers_that_were_dropped_are_still_missed(followed):
-    it = followed()
+    query = followed()
     with pytest.raises(InputError, match="none of the barrier rows of the first snapshot arrived"):
         seal(None, report(ControlRow(kind=ControlKind.IDLE, source="s")), SnapshotMode.BARRIER, Guarantee.EXACTLY_ONCE)
-    it.batch({})
-    it.driver.cluster.logs[A] = Log.of(5)
-    rows = it.rows(it.driver.offset, it.driver.plan().to_json(), {A: 500})
+    query.batch({})
+    query.driver.cluster.logs[A] = Log.of(5)
+    rows = query.rows(query.driver.offset, query.driver.plan().to_json(), {A: 500})
     skipped = [row if row.kind is not ControlKind.BARRIER else later(row) for row in rows]
     with pytest.raises(InputError, match="snapshot 2 of channels t-0 follows snapshot 0 of the last batch"):
-        seal(it.record, report(*skipped), SnapshotMode.BARRIER, Guarantee.EXACTLY_ONCE)
+        seal(query.record, report(*skipped), SnapshotMode.BARRIER, Guarantee.EXACTLY_ONCE)
 
 
 def test_an_empty_snapshot_out_of_turn_names_its_source():
@@ -98,8 +98,8 @@ def test_a_source_without_channels_holds_nobody_and_promises_nothing_for_the_oth
     flush = ControlRow(kind=ControlKind.WATERMARK, key=0, watermark_ms=5_000, source="B")
     idle = ControlRow(kind=ControlKind.IDLE, source="B")
     box = ChannelTracker.restore("aggregate hours", 0, box.state())
-    told = box.apply([flush, idle, none(1, "B"), *rows(1, "A", a=200)])
-    assert (told.batch_watermark_ms, told.watermark_ms) == (100, 200)
+    changes = box.apply([flush, idle, none(1, "B"), *rows(1, "A", a=200)])
+    assert (changes.batch_watermark_ms, changes.watermark_ms) == (100, 200)
     assert box.apply(rows(2, "A", a=300)).watermark_ms == 300
     assert box.apply(rows(2, "B", b=250)).watermark_ms == 300  # behind: it holds
     assert box.apply(rows(3, "A", a=900)).watermark_ms == 300
@@ -120,10 +120,16 @@ def test_a_barrier_in_the_topic_holds_what_a_source_without_a_batch_promised():
     second = rows(1, "A", a=6_000)
     record = sealed(sealed(None, first), second)
     assert _upstream_barrier("q", 1, report(*second), record).promise() == ({0: 100}, False)
-    gone = [none(1, "B"), *rows(2, "A", a=7_000)]
-    assert _upstream_barrier("q", 2, report(*gone), sealed(record, gone)).promise() == ({0: 7_000}, False)
-    alone = [none(3, "A")]
-    assert _upstream_barrier("q", 3, report(*alone), sealed(sealed(record, gone), alone)).promise() == ({}, True)
+    rows_of_next = [none(1, "B"), *rows(2, "A", a=7_000)]
+    assert _upstream_barrier("q", 2, report(*rows_of_next), sealed(record, rows_of_next)).promise() == (
+        {0: 7_000},
+        False,
+    )
+    last_row = [none(3, "A")]
+    assert _upstream_barrier("q", 3, report(*last_row), sealed(sealed(record, rows_of_next), last_row)).promise() == (
+        {},
+        True,
+    )
 
 
 def test_the_record_forgets_the_channels_that_are_gone_and_no_other():
@@ -137,40 +143,40 @@ def test_the_record_forgets_the_channels_that_are_gone_and_no_other():
 
 
 def test_a_partition_that_comes_back_after_a_day_begins_anew_and_stops_nobody(followed):
-    it = followed(t=Log.of(5), u=Log.of(5))
-    it.batch({A: 1_000, B: 1_000})
-    it.driver.run_tasks(1_000)
-    del it.driver.cluster.logs[A]
-    assert it.batch({})
-    it.driver.clock += DAY_MS
-    it.driver.cluster.logs[B] = Log.of(6)
-    assert it.batch({B: 2_000})
-    it.driver.run_tasks(2_000)
-    it.driver.cluster.logs[A] = Log.of(3)
-    before, start = it.record, it.driver.offset
-    back = it.batch({A: 400})
+    query = followed(t=Log.of(5), u=Log.of(5))
+    query.batch({A: 1_000, B: 1_000})
+    query.driver.run_tasks(1_000)
+    del query.driver.cluster.logs[A]
+    assert query.batch({})
+    query.driver.clock += DAY_MS
+    query.driver.cluster.logs[B] = Log.of(6)
+    assert query.batch({B: 2_000})
+    query.driver.run_tasks(2_000)
+    query.driver.cluster.logs[A] = Log.of(3)
+    before, start = query.record, query.driver.offset
+    back = query.batch({A: 400})
     assert reset_rows(back) == ["t-0"]
-    assert it.rows(start, it.driver.offset, {A: 400}) == back
-    assert it.record.channels["t-0"].watermarks == {0: 400}
+    assert query.rows(start, query.driver.offset, {A: 400}) == back
+    assert query.record.channels["t-0"].watermarks == {0: 400}
     # A record of a version that forgot no channel.
-    kept = sealed(
+    old_record = sealed(
         None, [mark("t-0", 1_000), ControlRow(kind=ControlKind.BARRIER, channel="t-0", snapshot=0, channels=1)]
     )
     old = Record.from_json(before.to_json())
     seal(
-        Record(**{**fields(old), "channels": {**old.channels, "t-0": kept.channels["t-0"]}}),
+        Record(**{**fields(old), "channels": {**old.channels, "t-0": old_record.channels["t-0"]}}),
         report(*back), SnapshotMode.BARRIER, Guarantee.EXACTLY_ONCE,
     )  # fmt: skip
 
 
 def test_a_partition_that_comes_back_within_a_day_goes_on_and_is_not_reset(followed):
-    it = followed(t=Log.of(5), u=Log.of(5))
-    it.batch({A: 1_000, B: 1_000})
-    it.driver.run_tasks(1_000)
-    log = it.driver.cluster.logs.pop(A)
-    assert it.batch({})
-    it.driver.cluster.logs[A] = Log.of(log.high + 1)
-    assert reset_rows(it.batch({A: 1_100})) == []
+    query = followed(t=Log.of(5), u=Log.of(5))
+    query.batch({A: 1_000, B: 1_000})
+    query.driver.run_tasks(1_000)
+    log = query.driver.cluster.logs.pop(A)
+    assert query.batch({})
+    query.driver.cluster.logs[A] = Log.of(log.high + 1)
+    assert reset_rows(query.batch({A: 1_100})) == []
 
 
 def fields(record: Record) -> dict:
@@ -190,16 +196,16 @@ def mark(channel: str, ms: int, source: str | None = None, offset: int = 0) -> C
 
 def rows(snapshot: int, source: str, **watermarks: int) -> list[ControlRow]:
     """Watermark and barrier of a source's topics of one partition each."""
-    told = []
+    control_rows = []
     for topic, ms in watermarks.items():
-        told.append(mark(f"{topic}-0", ms, source, snapshot))
-        told.append(
+        control_rows.append(mark(f"{topic}-0", ms, source, snapshot))
+        control_rows.append(
             ControlRow(
                 kind=ControlKind.BARRIER, channel=f"{topic}-0", offset=snapshot, snapshot=snapshot,
                 channels=len(watermarks), source=source,
             )
         )  # fmt: skip
-    return told
+    return control_rows
 
 
 def none(snapshot: int, source: str) -> ControlRow:

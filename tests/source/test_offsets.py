@@ -34,7 +34,9 @@ AXES = st.dictionaries(
     KEYS, st.builds(AxisState, st.lists(MS, max_size=3).map(tuple) | PROPAGATED, st.one_of(st.none(), MS)), max_size=3
 )
 COUNTS = st.builds(Counts, OFFSETS, OFFSETS, OFFSETS)
-BAD_VALUES = st.dictionaries(st.integers(2, 13), OFFSETS, max_size=3).map(lambda found: tuple(sorted(found.items())))
+BAD_VALUES = st.dictionaries(st.integers(2, 13), OFFSETS, max_size=3).map(
+    lambda values_by_version: tuple(sorted(values_by_version.items()))
+)
 ALL_COUNTS = st.builds(Counts, OFFSETS, OFFSETS, OFFSETS, OFFSETS, bad_values=BAD_VALUES)
 CHANNELS = st.builds(
     Channel, next_offset=OFFSETS, read=OFFSETS, status=st.sampled_from([Status.ACTIVE, Status.IDLE]), since_ms=MS,
@@ -85,13 +87,13 @@ def test_an_offset_reads_back_as_it_was_written(offset):
 def test_counts_that_are_rare_and_limits_cost_a_version_each_and_outlive_a_missed_partition():
     offset = QueryOffset(batch=0, group="g", state_key="00", now_ms=0, coalesced=CommonState())
     assert offset.to_json()["version"] == 4
-    missed = RetiredChannel(missed_ms=1, next_offset=2, counts=Counts(1, 2, 3, 4), axes={})
-    counted = replace(offset, retired={TopicPartition("t", 0): missed})
-    assert (counted.to_json()["version"], counted.to_json()["future"]) == (5, {"t": {"0": 4}})
-    assert QueryOffset.from_json(counted.to_json()) == counted
-    limited = replace(counted, ahead_ms={0: 86_400_000})
+    retired = RetiredChannel(missed_ms=1, next_offset=2, counts=Counts(1, 2, 3, 4), axes={})
+    with_retired = replace(offset, retired={TopicPartition("t", 0): retired})
+    assert (with_retired.to_json()["version"], with_retired.to_json()["future"]) == (5, {"t": {"0": 4}})
+    assert QueryOffset.from_json(with_retired.to_json()) == with_retired
+    limited = replace(with_retired, ahead_ms={0: 86_400_000})
     assert (limited.to_json()["version"], limited.to_json()["ahead"]) == (6, [[0, 86_400_000]])
-    bad = replace(missed, counts=Counts(bad_values=((2, 70), (7, 1))))
+    bad = replace(retired, counts=Counts(bad_values=((2, 70), (7, 1))))
     text = json.dumps(replace(offset, retired={TopicPartition("t", 0): bad}).to_json())
     read = QueryOffset.from_json(json.loads(text))
     assert (read.to_json()["version"], read.retired[TopicPartition("t", 0)]) == (7, bad)
@@ -99,9 +101,9 @@ def test_counts_that_are_rare_and_limits_cost_a_version_each_and_outlive_a_misse
 
 @given(STARTED)
 def test_the_order_in_which_channels_were_met_does_not_show(offset):
-    turned = copy.copy(offset)
-    object.__setattr__(turned, "channels", dict(reversed(offset.channels.items())))
-    assert json.dumps(turned.to_json()) == json.dumps(offset.to_json())
+    reordered = copy.copy(offset)
+    object.__setattr__(reordered, "channels", dict(reversed(offset.channels.items())))
+    assert json.dumps(reordered.to_json()) == json.dumps(offset.to_json())
 
 
 @given(STARTED)
@@ -113,10 +115,10 @@ def test_offsets_stand_in_sparks_own_shape(offset):
 
 @pytest.mark.parametrize("version", [8, 2, 1, 0, "3", None, 1.5])
 def test_another_version_is_refused_by_name(version):
-    found = QueryOffset(batch=0, group="g", state_key="00", now_ms=0, coalesced=CommonState()).to_json()
-    found["version"] = version
+    offset_json = QueryOffset(batch=0, group="g", state_key="00", now_ms=0, coalesced=CommonState()).to_json()
+    offset_json["version"] = version
     with pytest.raises(FormatError, match=rf"has version {version!r}; this keyedwm reads versions 3 to 7"):
-        QueryOffset.from_json(found)
+        QueryOffset.from_json(offset_json)
 
 
 def test_an_offset_of_another_source_is_refused_by_name():
@@ -142,9 +144,14 @@ def test_an_offset_of_another_source_is_refused_by_name():
     ],
 )
 def test_a_damaged_offset_is_refused_and_says_what_is_wrong(field):
-    found = QueryOffset(batch=NOT_STARTED, group="g", state_key="00", now_ms=0, coalesced=CommonState()).to_json()
-    assert QueryOffset.from_json(found)
-    started = {**found, "batch": 1, "offsets": {"t": {"0": 5}}, "channels": {"t": {"0": [5, 0, 0, 0, 0, 0, None, []]}}}
+    offset_json = QueryOffset(batch=NOT_STARTED, group="g", state_key="00", now_ms=0, coalesced=CommonState()).to_json()
+    assert QueryOffset.from_json(offset_json)
+    started = {
+        **offset_json,
+        "batch": 1,
+        "offsets": {"t": {"0": 5}},
+        "channels": {"t": {"0": [5, 0, 0, 0, 0, 0, None, []]}},
+    }
     assert QueryOffset.from_json(started)
     with pytest.raises(FormatError, match=f"the checkpoint's offset of version 4 is damaged: KeyError.*{field}"):
         QueryOffset.from_json({name: value for name, value in started.items() if name != field})

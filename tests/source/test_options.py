@@ -113,10 +113,10 @@ WRONG = [
     ("options", "sentence"), WRONG, ids=[next(iter(o)) + "=" + next(iter(o.values()))[:40] for o, _ in WRONG]
 )
 def test_a_wrong_option_is_refused_in_one_sentence(options, sentence):
-    with pytest.raises(OptionError, match=sentence) as refused:
+    with pytest.raises(OptionError, match=sentence) as error:
         parse(**options).for_stream()
-    assert "\n" not in str(refused.value)
-    assert pickle.loads(pickle.dumps(refused.value)).message == refused.value.message  # noqa: S301 - its own
+    assert "\n" not in str(error.value)
+    assert pickle.loads(pickle.dumps(error.value)).message == error.value.message  # noqa: S301 - its own
 
 
 @pytest.mark.parametrize(
@@ -137,12 +137,12 @@ def test_no_topics_at_all_names_the_three_ways():
         SourceOptions.parse({"kafka.bootstrap.servers": "localhost:9092"})
 
 
-@pytest.mark.parametrize("given", ["{}", '{"t": []}', '{"t": [true]}', '{"t": "0"}', '{"t": [0], "u": []}'])
-def test_partitions_assigned_must_be_some(given):
+@pytest.mark.parametrize("assigned", ["{}", '{"t": []}', '{"t": [true]}', '{"t": "0"}', '{"t": [0], "u": []}'])
+def test_partitions_assigned_must_be_some(assigned):
     with pytest.raises(
         OptionError, match=r'option assign: .* is wrong; JSON such as \{"topic": \[0, 1\]\} is expected'
     ):
-        SourceOptions.parse({"kafka.bootstrap.servers": "localhost:9092", "assign": given})
+        SourceOptions.parse({"kafka.bootstrap.servers": "localhost:9092", "assign": assigned})
 
 
 def test_a_wrong_pattern_is_refused():
@@ -157,11 +157,11 @@ def test_no_servers_are_named_as_missing():
 
 def test_a_secret_stays_out_of_every_message():
     secret = "hunter2"  # noqa: S105 - the test's own
-    with pytest.raises(OptionError) as refused:
+    with pytest.raises(OptionError) as error:
         parse(
             **{"kafka.sasl.jaas.config": secret, "kafka.sasl.mechanism": "PLAIN", "kafka.security.protocol": "SASL_SSL"}
         )
-    assert secret not in str(refused.value)
+    assert secret not in str(error.value)
 
 
 def test_names_are_case_insensitive():

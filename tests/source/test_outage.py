@@ -29,11 +29,11 @@ CAUSE = "the coordinator of group g did not answer"
 @pytest.fixture
 def clock(monkeypatch):
     """The monotonic clock of planner and tasks."""
-    it = SimpleNamespace(s=100.0)
-    stopped = SimpleNamespace(monotonic=lambda: it.s, sleep=lambda _s: None)
+    fake_clock = SimpleNamespace(s=100.0)
+    stopped = SimpleNamespace(monotonic=lambda: fake_clock.s, sleep=lambda _s: None)
     for module in (recover_state, planner_module, scan):
         monkeypatch.setattr(module, "time", stopped)
-    return it
+    return fake_clock
 
 
 def test_the_pause_doubles_and_ends_with_an_answer():
@@ -59,17 +59,17 @@ def test_a_planner_asks_once_a_pause_reads_again_and_keeps_its_tasks_from_asking
     driver.plan()
     assert {split.group for split in driver.planner.splits(before, driver.offset)} == {driver.offset["group"]}
     driver.cluster.refusal = UnavailableError(CAUSE)
-    asked = []
+    is_read = []
     with caplog.at_level(logging.WARNING, "keyedwm.source"):
         for count in range(2, 12):
             driver.cluster.logs[A] = Log.of(count)
-            before, seen = driver.offset, len(driver.cluster.asked)
+            before, requests_before = driver.offset, len(driver.cluster.requests)
             assert driver.plan()
-            asked.append("fetch_offsets" in driver.cluster.asked[seen:])
+            is_read.append("fetch_offsets" in driver.cluster.requests[requests_before:])
             assert {split.group for split in driver.planner.splits(before, driver.offset)} == {""}
             assert driver.planner.reported()["coordinator"] == CAUSE
             clock.s += FIRST_PAUSE_S / 4
-        assert (asked.count(True), asked[0], asked[4]) == (2, True, True)
+        assert (is_read.count(True), is_read[0], is_read[4]) == (2, True, True)
         assert caplog.text.count(CAUSE) == 1
         driver.cluster.refusal = None
         clock.s += LONGEST_PAUSE_S
@@ -85,16 +85,16 @@ def test_a_planner_asks_once_a_pause_reads_again_and_keeps_its_tasks_from_asking
 def test_a_process_of_tasks_waits_once(monkeypatch, clock, caplog):
     monkeypatch.setattr(scan, "_outages", {})
     cluster = ScriptedCluster({A: Log.of(20)}, refusal=UnavailableError(CAUSE))
-    asked = []
+    commits_s = []
     commit = cluster.commit_offsets
-    monkeypatch.setattr(cluster, "commit_offsets", lambda *a, **k: asked.append(clock.s) or commit(*a, **k))
+    monkeypatch.setattr(cluster, "commit_offsets", lambda *a, **k: commits_s.append(clock.s) or commit(*a, **k))
     split = SimpleNamespace(group="g", state_key="00" * 32, batch=3)
     states = [(RANGE, RangeResult(next_offset=20, counts=Counts(), axes=STATE))]
     with caplog.at_level(logging.WARNING, "keyedwm.source"):
         for _ in range(5):
             scan._commit_states(split, cluster, states, OPTIONS)
             clock.s += FIRST_PAUSE_S / 3
-    assert len(asked) == 2
+    assert len(commits_s) == 2
     assert caplog.text.count(CAUSE) == 1
     cluster.refusal = None
     clock.s += LONGEST_PAUSE_S

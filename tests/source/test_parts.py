@@ -68,34 +68,37 @@ def records(seed: int, count: int) -> list[Record]:
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: "-".join(policy.values()))
-@pytest.mark.parametrize("lost", [False, True], ids=["committed", "lost"])
+@pytest.mark.parametrize("is_lost", [False, True], ids=["committed", "lost"])
 def test_parts_change_neither_rows_nor_the_coalesced_watermark(
-    policy: dict, lost: bool, kafka: Broker, topic_of: Callable, open_stream: Callable[..., Stream], seed: int
+    policy: dict, is_lost: bool, kafka: Broker, topic_of: Callable, open_stream: Callable[..., Stream], seed: int
 ) -> None:
     topic = topic_of(2)
     produce(kafka.bootstrap, topic, records(seed, 400))
     common = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "90", **policy}
-    whole, parted = open_stream(topic, common), open_stream(topic, {**common, "minPartitions": "5"})
+    whole, in_parts = open_stream(topic, common), open_stream(topic, {**common, "minPartitions": "5"})
     cluster = cluster_at(kafka.bootstrap)
     while True:
-        ours, theirs = parted.batch(), whole.batch()
-        assert parted.watermark_ms() == whole.watermark_ms()
-        if theirs is None and ours is None:
+        rows_in_parts, rows_whole = in_parts.batch(), whole.batch()
+        assert in_parts.watermark_ms() == whole.watermark_ms()
+        if rows_whole is None and rows_in_parts is None:
             break
-        assert rows(ours) == rows(theirs)
-        if lost and parted.offset is not None:
+        assert rows(rows_in_parts) == rows(rows_whole)
+        if is_lost and in_parts.offset is not None:
             # The state of one part is lost: the whole range is read again and nothing else changes.
             positions = {(topic, p): (1, "") for p in range(2)}
-            cluster.commit_offsets(f"{parted.offset['group']}-1", positions)
-    assert sum(len(parted.reader.partitions(a, b)) > 2 for a, b in zip(parted.log, parted.log[1:], strict=False)) >= 4
-    assert told(parted) == told(whole)
+            cluster.commit_offsets(f"{in_parts.offset['group']}-1", positions)
+    assert (
+        sum(len(in_parts.reader.partitions(a, b)) > 2 for a, b in zip(in_parts.log, in_parts.log[1:], strict=False))
+        >= 4
+    )
+    assert watermark_rows(in_parts) == watermark_rows(whole)
 
 
 def rows(table: object) -> list:
     return [] if table is None else sorted((e["partition"], e["offset"], e["value"]) for e in events(table))
 
 
-def told(stream: Stream) -> list:
+def watermark_rows(stream: Stream) -> list:
     """The last watermark that each channel's own rows announced; in parts it comes a batch later, never another one."""
     last: dict[str, int] = {}
     for number in range(1, len(stream.log)):

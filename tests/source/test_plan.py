@@ -249,15 +249,15 @@ STEPS = st.lists(
 @given(STEPS, st.integers(0, 300), st.one_of(st.none(), st.integers(1, 4)))
 def test_a_restart_after_every_step_changes_nothing(steps, lag_ms, max_offsets):
     whole = Simulation({p: [] for p in range(3)}, lag_ms=lag_ms, max_offsets=max_offsets)
-    cut = Simulation({p: [] for p in range(3)}, lag_ms=lag_ms, max_offsets=max_offsets)
+    restarted = Simulation({p: [] for p in range(3)}, lag_ms=lag_ms, max_offsets=max_offsets)
     for passed_ms, arrived in steps:
-        for sim in (whole, cut):
+        for sim in (whole, restarted):
             sim.now_ms += passed_ms
             for partition, event_ms in arrived:
                 sim.logs[partition].append(event_ms)
             sim.step()
-        cut.restart()
-        assert json.dumps(cut.offset.to_json()) == json.dumps(whole.offset.to_json())
+        restarted.restart()
+        assert json.dumps(restarted.offset.to_json()) == json.dumps(whole.offset.to_json())
 
 
 @settings(max_examples=times(60))

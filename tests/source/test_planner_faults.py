@@ -66,8 +66,8 @@ def test_a_partition_that_stays_away_is_forgotten_after_a_day(driver):
     d = driver({A: Log.of(5), B: Log.of(5)}, failOnDataLoss="false")
     started(d)
     del d.cluster.logs[B]
-    gone = d.plan()
-    assert list(gone.retired) == [B]
+    without_partition = d.plan()
+    assert list(without_partition.retired) == [B]
     d.clock += 86_400_000
     d.cluster.logs[A] = Log.of(6)
     assert not d.plan().retired
@@ -95,11 +95,11 @@ def test_a_partition_that_stays_away_fails_the_query(driver):
 def test_watermark_settings_that_changed_on_a_checkpoint_are_told_once_with_what_they_change(driver, caplog):
     d = driver({A: Log.of(5)}, watermarkLag="1 second")
     started(d)
-    told = "are not those of batch"
+    warning = "are not those of batch"
     d.restart()
     d.cluster.logs[A] = Log.of(6)
     assert d.plan()
-    assert told not in caplog.text
+    assert warning not in caplog.text
     d.run_tasks(600)
     d.options = SourceOptions.parse({"kafka.bootstrap.servers": "x:1", "subscribe": "t", "watermarkLag": "2 seconds"})
     d.restart()
@@ -107,7 +107,7 @@ def test_watermark_settings_that_changed_on_a_checkpoint_are_told_once_with_what
         d.cluster.logs[A] = Log.of(count)
         assert d.plan()
         d.run_tasks(count * 100)
-    assert caplog.text.count(told) == 1
+    assert caplog.text.count(warning) == 1
     assert "no watermark goes back" in caplog.text
 
 
@@ -299,11 +299,11 @@ def test_the_limits_of_a_pending_batch_are_those_it_was_planned_with(driver):
     d = driver({A: Log.of(1_000)}, minPartitions="4")
     before = d.offset
     d.plan()
-    cut = [(r.start, r.end) for split in d.planner.splits(before, d.offset) for r in split.ranges]
-    assert len(cut) == 4
+    ranges = [(r.start, r.end) for split in d.planner.splits(before, d.offset) for r in split.ranges]
+    assert len(ranges) == 4
     d.options = type(d.options).parse({"kafka.bootstrap.servers": "x:1", "subscribe": "t", "minPartitions": "7"})
     d.restart()
-    assert [(r.start, r.end) for split in d.planner.splits(before, d.offset) for r in split.ranges] == cut
+    assert [(r.start, r.end) for split in d.planner.splits(before, d.offset) for r in split.ranges] == ranges
 
 
 def test_a_policy_that_follows_the_clock_makes_a_batch_a_second_at_most(driver):

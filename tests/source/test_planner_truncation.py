@@ -49,10 +49,10 @@ def test_a_change_of_leaders_that_lost_nothing_is_asked_about_once(driver):
     started(d)
     for ends in ({3: 5}, {3: None}):  # None: the leader knows no epochs
         d.cluster.logs[A] = led(5, 4, ends)
-        d.cluster.asked.clear()
+        d.cluster.requests.clear()
         assert d.plan() is None
         assert d.plan() is None
-        assert d.cluster.asked.count("epoch_ends") == 1
+        assert d.cluster.requests.count("epoch_ends") == 1
         d.restart()
     d.cluster.logs[A] = led(6, 4, {3: 5})
     assert d.plan().channels[A].leader_epoch == 4
@@ -70,7 +70,7 @@ def test_a_false_answer_about_an_epoch_is_no_truncation_while_the_log_holds_what
     planned = d.plan().channels[A]
     assert (planned.start, planned.next_offset, planned.leader_epoch) == (5, 9, 4)
     assert caplog.text.count("leader epoch 3 of t-0") == 1
-    assert d.cluster.asked.count("lost_records") == 1
+    assert d.cluster.requests.count("lost_records") == 1
 
 
 @pytest.mark.parametrize("epoch", [None, 4])
@@ -80,7 +80,7 @@ def test_without_an_epoch_of_the_last_planning_nothing_is_asked(driver, epoch):
     started(d)
     d.cluster.logs[A] = led(9, epoch)
     assert d.plan().channels[A].leader_epoch == epoch
-    assert "epoch_ends" not in d.cluster.asked
+    assert "epoch_ends" not in d.cluster.requests
 
 
 def test_a_truncation_that_available_now_has_frozen_is_gone_back_once(driver):

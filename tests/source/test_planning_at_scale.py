@@ -20,21 +20,21 @@ MANY = 300
 
 
 @pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+def sent_requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Requests sent from now on, by kind."""
-    counted: Counter[str] = Counter()
+    request_counts: Counter[str] = Counter()
     submit = Connection.submit
 
     def counting(self: Connection, node_id: int | None, request: Any) -> Any:
-        counted[type(request).__name__] += 1
+        request_counts[type(request).__name__] += 1
         return submit(self, node_id, request)
 
     monkeypatch.setattr(Connection, "submit", counting)
-    return counted
+    return request_counts
 
 
 def test_a_batch_costs_one_request_of_each_kind_whatever_the_number_of_partitions(
-    kafka, topic_of: Callable[..., str], open_stream: Callable[..., Stream], sent: Counter[str]
+    kafka, topic_of: Callable[..., str], open_stream: Callable[..., Stream], sent_requests: Counter[str]
 ) -> None:
     for partitions in (1, MANY):
         topic = topic_of(partitions)
@@ -42,12 +42,12 @@ def test_a_batch_costs_one_request_of_each_kind_whatever_the_number_of_partition
         stream.reader.initialOffset()  # until the leaders of a topic made just now are all in place
         for batch in range(3):
             send(cluster_at(kafka.bootstrap), topic, dict.fromkeys(range(partitions), pa.table({"value": ["x"]})))
-            sent.clear()
+            sent_requests.clear()
             assert stream.plan()
-            assert sent["ListOffsetsRequest"] == 1
-            assert sent["OffsetFetchRequest"] == min(batch, 1)
+            assert sent_requests["ListOffsetsRequest"] == 1
+            assert sent_requests["OffsetFetchRequest"] == min(batch, 1)
             # The list of partitions is looked at once a second, the group's coordinator once.
-            assert sent.total() <= 4, sent
+            assert sent_requests.total() <= 4, sent_requests
             stream.read()
 
 
@@ -71,12 +71,12 @@ def test_a_planning_is_not_walked_for_garbage(
 
 
 def test_more_states_than_a_coordinator_takes_at_once_are_all_committed(
-    kafka, topic_of: Callable[..., str], sent: Counter[str]
+    kafka, topic_of: Callable[..., str], sent_requests: Counter[str]
 ) -> None:
     topic, cluster = topic_of(MANY), cluster_at(kafka.bootstrap)
     states = {(topic, partition): (0, "x" * 4_000) for partition in range(MANY)}
     assert set(cluster.commit_offsets(f"of-{topic}", states).values()) == {Code.NONE}
-    assert sent["OffsetCommitRequest"] == 3
+    assert sent_requests["OffsetCommitRequest"] == 3
     assert {c.metadata for c in cluster.fetch_offsets(f"of-{topic}", states).values()} == {"x" * 4_000}
 
 

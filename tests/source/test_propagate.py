@@ -37,8 +37,8 @@ def barrier(
     channels = {
         name: Upstream(idle=name in idle, watermarks={} if ms is None else {0: ms}) for name, ms in watermarks.items()
     }
-    cut = UpstreamBarrier(query=query, snapshot=snapshot, channels=channels)
-    return Record(partition, 0, encode_cut(cut), b"barrier", ((HEADER, version),))
+    upstream_barrier = UpstreamBarrier(query=query, snapshot=snapshot, channels=channels)
+    return Record(partition, 0, encode_cut(upstream_barrier), b"barrier", ((HEADER, version),))
 
 
 def watermark(partition: int, channel: str, ms: int) -> Record:
@@ -180,20 +180,24 @@ def test_a_checkpoint_made_without_propagate_is_refused_in_one_sentence(kafka, t
 def test_a_channel_that_wakes_up_behind_holds_the_watermark_where_it_is(kafka, topic_of, propagated):
     topic = topic_of(1)
     stream = propagated(topic)
-    seen = []
+    watermarks_ms = []
     for snapshot, (slow, fast, idle) in enumerate([(10, 90, True), (20, 90, False), (20, 95, False), (99, 95, False)]):
-        cut = barrier(0, snapshot, {"in-0": slow, "in-1": fast}, idle=("in-0",) if idle else ())
-        produce(kafka.bootstrap, topic, [cut])
+        barrier_record = barrier(0, snapshot, {"in-0": slow, "in-1": fast}, idle=("in-0",) if idle else ())
+        produce(kafka.bootstrap, topic, [barrier_record])
         stream.drain()
-        seen.append(stream.watermark_ms())
-    assert seen == [90, 90, 90, 95]
+        watermarks_ms.append(stream.watermark_ms())
+    assert watermarks_ms == [90, 90, 90, 95]
 
 
 def test_idleness_comes_from_upstream(kafka, topic_of, propagated):
     topic = topic_of(2)
     stream = propagated(topic)
-    cut = {"in-0": 10, "in-1": 20}
-    produce(kafka.bootstrap, topic, [barrier(0, 0, cut), barrier(1, 0, cut, idle=("in-0", "in-1"))])
+    watermarks_of_channels = {"in-0": 10, "in-1": 20}
+    produce(
+        kafka.bootstrap,
+        topic,
+        [barrier(0, 0, watermarks_of_channels), barrier(1, 0, watermarks_of_channels, idle=("in-0", "in-1"))],
+    )
     stream.drain()
     statuses = {p: channel[1] for p, channel in stream.offset["channels"][topic].items()}
     assert statuses == {"0": Status.ACTIVE.value, "1": Status.IDLE.value}
@@ -206,8 +210,8 @@ def test_a_limit_does_not_cut_a_snapshot(kafka, topic_of, propagated):
         for p in (0, 1):
             produce(kafka.bootstrap, topic, [row(p, f"{snapshot}") for _ in range(20 + 80 * p)])
             produce(kafka.bootstrap, topic, [barrier(p, snapshot, {"in-0": snapshot})])
-    found = [values(batch) for batch in propagated(topic, maxOffsetsPerTrigger="10").drain()]
-    assert [sorted(batch) for batch in found if batch] == [[f"{snapshot}"] * 120 for snapshot in range(5)]
+    batch_values = [values(batch) for batch in propagated(topic, maxOffsetsPerTrigger="10").drain()]
+    assert [sorted(batch) for batch in batch_values if batch] == [[f"{snapshot}"] * 120 for snapshot in range(5)]
     two = [values(batch) for batch in propagated(topic, maxOffsetsPerTrigger="250").drain()]
     assert [len(batch) for batch in two if batch] == [240, 240, 120]
 
@@ -256,10 +260,10 @@ def test_rows_without_any_barrier_wait_and_the_log_says_so(kafka, topic_of, prop
 def test_restarts_and_lost_commits_change_no_result(kafka, topic_of, propagated, guarantee, damage):
     topic = topic_of(3)
     for snapshot in range(6):
-        cut = {"in-0": 10 * snapshot, "in-1": 5 * snapshot}
+        watermarks_of_channels = {"in-0": 10 * snapshot, "in-1": 5 * snapshot}
         rows = [row(p, f"{snapshot}", snapshot) for p in range(3) for _ in range(snapshot + p)]
         produce(kafka.bootstrap, topic, rows)
-        produce(kafka.bootstrap, topic, [barrier(p, snapshot, cut) for p in range(3)])
+        produce(kafka.bootstrap, topic, [barrier(p, snapshot, watermarks_of_channels) for p in range(3)])
     options = {"guarantee": guarantee, "maxOffsetsPerTrigger": "12"}
     straight = propagated(topic, **options)
     batches = [(events(batch), controls(batch)) for batch in straight.drain()]
@@ -279,7 +283,7 @@ def test_restarts_and_lost_commits_change_no_result(kafka, topic_of, propagated,
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "sentence"),
     [
         ({"watermarkLag": "5 seconds"}, "option watermarkLag has no effect with propagate=true"),
         ({"idleTimeout": "5 seconds"}, "option idleTimeout has no effect with propagate=true"),
@@ -288,14 +292,14 @@ def test_restarts_and_lost_commits_change_no_result(kafka, topic_of, propagated,
         ({"kafka.isolation.level": "read_uncommitted"}, "propagate=true under exactly-once needs 'read_committed'"),
     ],
 )
-def test_options_that_contradict_upstream_are_refused(options, said):
-    given = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "propagate": "true", **options}
-    with pytest.raises(OptionError) as refused:
-        SourceOptions.parse(given)
-    assert said in refused.value.message
+def test_options_that_contradict_upstream_are_refused(options, sentence):
+    settings = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "propagate": "true", **options}
+    with pytest.raises(OptionError) as error:
+        SourceOptions.parse(settings)
+    assert sentence in error.value.message
 
 
 def test_a_batch_read_takes_no_propagate():
-    given = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "propagate": "true"}
+    settings = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "propagate": "true"}
     with pytest.raises(OptionError, match="option propagate is for streams"):
-        SourceOptions.parse(given).for_batch()
+        SourceOptions.parse(settings).for_batch()

@@ -44,9 +44,9 @@ def registry() -> Iterator[FakeRegistry]:
 
 
 def message(name: str, ms: int = SECOND_MS, **fields: object) -> bytes:
-    made: Message = GetMessageClass(MESSAGES[name])(**fields)
-    made.at.FromMilliseconds(ms)
-    return made.SerializeToString()
+    content: Message = GetMessageClass(MESSAGES[name])(**fields)
+    content.at.FromMilliseconds(ms)
+    return content.SerializeToString()
 
 
 def test_event_time_columns_and_filter_come_out_of_protobuf(registry: FakeRegistry) -> None:
@@ -92,14 +92,14 @@ def test_values_without_a_head_are_read_by_the_schema_that_is_given(tmp_path: Pa
 def test_a_bad_value_fails_is_null_or_comes_back_with_its_reason(
     registry: FakeRegistry, bad: bytes, reason: str
 ) -> None:
-    given = {"value_format": "protobuf-confluent", "eventTime": "proto:$.at", "columns": "proto:$.shop, event_time"}
+    settings = {"value_format": "protobuf-confluent", "eventTime": "proto:$.at", "columns": "proto:$.shop, event_time"}
     values = [framed(1, FIRST, message("Order", shop="Ulm")), bad]
     with pytest.raises(InputError, match=rf"orders-3: the value .* at offset 101 cannot be read: .*{reason}"):
-        read(parse(registry, **given), values)
-    rows = read(parse(registry, **given, onBadValue="null"), values)
+        read(parse(registry, **settings), values)
+    rows = read(parse(registry, **settings, onBadValue="null"), values)
     assert [(row["shop"], ms_of(row)) for row in rows] == [("Ulm", SECOND_MS), (None, None)]
-    given["columns"] += ", rejected"
-    rejected = read(parse(registry, **given, onBadValue="reject"), values)[1]["rejected"]
+    settings["columns"] += ", rejected"
+    rejected = read(parse(registry, **settings, onBadValue="reject"), values)[1]["rejected"]
     assert rejected["value"] == bad
 
 
@@ -110,7 +110,7 @@ def test_a_field_that_cannot_be_read_names_schema_message_and_both_types(registr
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "sentence"),
     [
         ({"value_format": "protobuf-confluent", "columns": "avro:$.a"}, "are Protobuf: write proto:PATH"),
         ({"value_format": "protobuf-confluent", "columns": "json:$.a"}, "are Protobuf: write proto:PATH"),
@@ -120,19 +120,19 @@ def test_a_field_that_cannot_be_read_names_schema_message_and_both_types(registr
     ],
 )
 def test_an_option_that_the_format_has_no_use_for_is_refused(
-    registry: FakeRegistry, options: dict[str, str], said: str
+    registry: FakeRegistry, options: dict[str, str], sentence: str
 ) -> None:
-    with pytest.raises(OptionError, match=said):
+    with pytest.raises(OptionError, match=sentence):
         parse(registry, **options)
 
 
 @pytest.mark.parametrize(
-    ("schema", "said"),
+    ("schema", "sentence"),
     [
         ("message M {", r"option value\.schema: the text is no \.proto file that can be read: the end is not expected"),
         ('syntax = "proto3";', r"option value\.schema: the schema of Protobuf has no message"),
     ],
 )
-def test_a_schema_that_cannot_be_read_is_refused_at_the_start(schema: str, said: str) -> None:
-    with pytest.raises(OptionError, match=said):
+def test_a_schema_that_cannot_be_read_is_refused_at_the_start(schema: str, sentence: str) -> None:
+    with pytest.raises(OptionError, match=sentence):
         parse(None, value_format="protobuf", value_schema=schema)

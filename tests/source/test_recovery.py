@@ -39,9 +39,9 @@ def deleted(stream: Stream, cluster: Cluster, _places: list[TopicPartition]) -> 
 def rewritten(change: Callable[[int, str], tuple[int, str]]) -> Damage:
     def damage(stream: Stream, cluster: Cluster, places: list[TopicPartition]) -> None:
         group = stream.offset["group"]
-        found = committed(cluster, group, places)
-        assert found
-        cluster.commit_offsets(group, {tp: change(c.next_offset, c.metadata) for tp, c in found.items()})
+        positions_read = committed(cluster, group, places)
+        assert positions_read
+        cluster.commit_offsets(group, {tp: change(c.next_offset, c.metadata) for tp, c in positions_read.items()})
 
     return damage
 
@@ -51,12 +51,12 @@ def forged(wrong: Callable[[Stream], tuple[int, str, str]]) -> Damage:
 
     def damage(stream: Stream, cluster: Cluster, places: list[TopicPartition]) -> None:
         group = stream.offset["group"]
-        found = committed(cluster, group, places)
-        assert found
+        positions_read = committed(cluster, group, places)
+        assert positions_read
         batch, key, settings = wrong(stream)
         state = CommittedState(batch, Counts(), WRONG_STATE)
         positions = {}
-        for tp, position in found.items():
+        for tp, position in positions_read.items():
             place = state_place(group, tp, position.next_offset, settings)
             positions[tp] = (position.next_offset, encode_committed(state, bytes.fromhex(key), place))
         cluster.commit_offsets(group, positions)
@@ -66,9 +66,11 @@ def forged(wrong: Callable[[Stream], tuple[int, str, str]]) -> Damage:
 
 def copied(stream: Stream, cluster: Cluster, places: list[TopicPartition]) -> None:
     """Every partition is given the state of another."""
-    found = committed(cluster, stream.offset["group"], places)
-    turned = dict(zip(found, [*list(found.values())[1:], next(iter(found.values()))], strict=True))
-    positions = {tp: (found[tp].next_offset, other.metadata) for tp, other in turned.items()}
+    positions_read = committed(cluster, stream.offset["group"], places)
+    swapped = dict(
+        zip(positions_read, [*list(positions_read.values())[1:], next(iter(positions_read.values()))], strict=True)
+    )
+    positions = {tp: (positions_read[tp].next_offset, other.metadata) for tp, other in swapped.items()}
     cluster.commit_offsets(stream.offset["group"], positions)
 
 
@@ -110,11 +112,13 @@ def late(offset: dict) -> list[int]:
 
 
 def timeless(offset: dict) -> dict:
-    kept = copy.deepcopy({k: v for k, v in offset.items() if k not in ("now_ms", "group", "state_key", "topic_ids")})
-    for of_topic in kept["channels"].values():
+    offset_fields = copy.deepcopy(
+        {k: v for k, v in offset.items() if k not in ("now_ms", "group", "state_key", "topic_ids")}
+    )
+    for of_topic in offset_fields["channels"].values():
         for channel in of_topic.values():
             channel[2] = "since_ms"
-    return kept
+    return offset_fields
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
@@ -129,8 +133,8 @@ def test_a_damaged_commit_changes_no_result(kafka, topic_of, open_stream, seed, 
     places = [TopicPartition(topic, p) for p in range(PARTITIONS)]
     cluster = cluster_at(kafka.bootstrap)
     with caplog.at_level(logging.DEBUG, "keyedwm.source"):
-        found = run(stream, lambda: damage(stream, cluster, places) if reads(stream) else None)
-    assert found == expected
+        result = run(stream, lambda: damage(stream, cluster, places) if reads(stream) else None)
+    assert result == expected
     assert "recovery read" in caplog.text
 
 
@@ -177,14 +181,14 @@ def guarded() -> Iterator[str]:
 
 
 def test_a_refused_group_changes_no_result(kafka, topic_of, open_stream, guarded, seed, caplog):
-    sent = records(f"{seed} refused")
+    sent_records = records(f"{seed} refused")
     options = {"maxOffsetsPerTrigger": "15", "watermarkLag": "100 milliseconds", "idleTimeout": "none"}
     topic = topic_of(PARTITIONS)
     make_topic(guarded, topic, PARTITIONS)
-    produce(kafka.bootstrap, topic, sent)
-    produce(guarded, topic, sent)
+    produce(kafka.bootstrap, topic, sent_records)
+    produce(guarded, topic, sent_records)
     expected = run(open_stream(topic, options))
     with caplog.at_level(logging.WARNING, "keyedwm.source"):
-        found = run(open_stream(topic, {**options, "kafka.bootstrap.servers": guarded}))
-    assert found == expected
+        result = run(open_stream(topic, {**options, "kafka.bootstrap.servers": guarded}))
+    assert result == expected
     assert "every batch is read a second time" in caplog.text

@@ -70,15 +70,15 @@ def test_a_record_that_one_axis_cannot_read_moves_no_other_one_and_counts_once(k
     why = {row["offset"]: row[REJECTED]["reason"] for row in events(first) if row[REJECTED]}
     assert {offset: text.split("$.")[1][:4] for offset, text in why.items()} == {1: "sent", 2: "made", 3: "made"}
     assert [row["event_time_made"] for row in events(first)] == [at(1_000), None, None, None, at(2_000)]
-    told = [(one["key"], one["watermark"]) for one in controls(first) if one["kind"] == "watermark"]
-    assert told == [(0, at(2_000)), (1, at(3_000))]
+    watermarks = [(one["key"], one["watermark"]) for one in controls(first) if one["kind"] == "watermark"]
+    assert watermarks == [(0, at(2_000)), (1, at(3_000))]
     assert stream.offset["channels"][topic]["0"][3] == 3
 
 
 def test_any_cut_and_restart_gives_the_same_rows_and_the_log_gives_them_again(kafka, topic_of, open_stream, seed):
     rng = random.Random(f"{seed} rejected")
     topic = topic_of(2)
-    shown = []
+    results_of_cuts = []
     records = [
         Record(rng.randrange(2), 5, rng.choice([b'{"made": %d, "sent": %d}' % (t, 50 * t), b'{"made": %d}' % t, BAD]))
         for t in range(60)
@@ -96,10 +96,12 @@ def test_any_cut_and_restart_gives_the_same_rows_and_the_log_gives_them_again(ka
             rows += events(batch)
             stream.restart()
         stamps = ("watermark_made", "watermark_sent")
-        told = [{name: value for name, value in row.items() if name not in stamps} for row in rows]
-        shown.append((sorted(told, key=lambda row: (row["partition"], row["offset"])), stream.watermark_ms()))
-    assert shown[1:] == shown[:1] * 2
-    given_back = [row[REJECTED]["value"] for row in shown[0][0] if row[REJECTED]]
+        plain_rows = [{name: value for name, value in row.items() if name not in stamps} for row in rows]
+        results_of_cuts.append(
+            (sorted(plain_rows, key=lambda row: (row["partition"], row["offset"])), stream.watermark_ms())
+        )
+    assert results_of_cuts[1:] == results_of_cuts[:1] * 2
+    given_back = [row[REJECTED]["value"] for row in results_of_cuts[0][0] if row[REJECTED]]
     assert sorted(given_back) == sorted(one.value for one in records if b"sent" not in one.value)
 
 
@@ -109,9 +111,9 @@ def test_records_that_come_back_are_laid_out_among_control_rows(kafka, topic_of,
     produce(kafka.bootstrap, topic, [Record(0, 1, value) for value in values])
     stream = open_stream(topic, {**TIMED, "watermarkThrottle": "none"})
     table = stream.drain()[0]
-    shown = [(row["offset"], row["control"] and row["control"]["kind"]) for row in table.to_pylist()]
+    offsets_and_kinds = [(row["offset"], row["control"] and row["control"]["kind"]) for row in table.to_pylist()]
     watermark = "watermark"
-    assert shown[:8] == [
+    assert offsets_and_kinds[:8] == [
         (0, watermark), (0, None), (1, None), (2, watermark), (2, None), (3, None), (4, watermark), (4, None),
     ]  # fmt: skip
     assert pa.types.is_struct(table.schema.field(REJECTED).type)

@@ -33,8 +33,8 @@ def test_a_partition_without_any_watermark_holds_first(
     produce(kafka.bootstrap, topic, [Record(0, 50_000)])
     stream = open_stream(topic, {"startingOffsets": "earliest"})
     stream.drain()
-    held = stream.reader.reportLatestOffset()["held_by"]["0"]
-    assert held.startswith(f"{topic}-1 without a watermark: no record since 20")
+    blocking_partition = stream.reader.reportLatestOffset()["held_by"]["0"]
+    assert blocking_partition.startswith(f"{topic}-1 without a watermark: no record since 20")
 
 
 def test_unreadable_event_times_are_named_as_the_reason(
@@ -60,8 +60,8 @@ def test_unreadable_event_times_are_named_in_spite_of_a_backlog_once_there_was_a
         stream.batch()
         causes.append(stream.reader.reportLatestOffset()["causes"]["0"])
     assert causes == [{"backlog": 1}, {"backlog": 1}, {"unreadable event times": 1}, {"unreadable event times": 1}]
-    held = stream.reader.reportLatestOffset()["held_by"]["0"]
-    assert held.endswith(": none of the 10 event times of the batch before could be read")
+    blocking_partition = stream.reader.reportLatestOffset()["held_by"]["0"]
+    assert blocking_partition.endswith(": none of the 10 event times of the batch before could be read")
 
 
 def test_late_events_are_counted_by_partition_over_batches_and_restarts(
@@ -84,13 +84,13 @@ def test_parts_of_a_range_count_late_events_as_the_whole_does(
     kafka: Broker, topic_of: Callable, open_stream: Callable[..., Stream]
 ) -> None:
     topic = topic_of(1)
-    counted = []
+    late_counts = []
     produce(kafka.bootstrap, topic, [Record(0, 1_000)] * 3 + [Record(0, n) for n in range(90)])
     for options in ({}, {"maxRecordsPerPartition": "7"}):
         stream = open_stream(topic, {"maxOffsetsPerTrigger": "30", **options})
         stream.drain()
-        counted.append(stream.reader.reportLatestOffset()["late_events"])
-    assert counted == [{topic: {"0": 63}}] * 2
+        late_counts.append(stream.reader.reportLatestOffset()["late_events"])
+    assert late_counts == [{topic: {"0": 63}}] * 2
 
 
 def test_the_line_of_a_batch_is_json_and_says_what_progress_says(
@@ -102,9 +102,9 @@ def test_the_line_of_a_batch_is_json_and_says_what_progress_says(
     with caplog.at_level(logging.DEBUG, "keyedwm.source"):
         stream.plan()
     (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("planned ")]
-    said = json.loads(line.removeprefix("planned "))
-    assert said == {**stream.reader.reportLatestOffset(), "group": stream.log[0]["group"]}
-    assert list(said) == [
+    report = json.loads(line.removeprefix("planned "))
+    assert report == {**stream.reader.reportLatestOffset(), "group": stream.log[0]["group"]}
+    assert list(report) == [
         "offsets", "batch", "reads", "watermark", "held_by", "causes", "idle", "bad_event_times",
         "late_events", "future_event_times", "control_records", "bad_values", "resets", "backlog",
         "recovery_reads", "group",

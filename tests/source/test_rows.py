@@ -13,7 +13,7 @@ from keyedwm.kafka.client.values import Codec
 from pyspark_wm_source.driver import planner
 from tests.tools import EPOCH, NO_TIMESTAMP, Record, at, controls, events, produce
 
-OURS = ("event_time", "watermark", "control")
+OWN_COLUMNS = ("event_time", "watermark", "control")
 
 
 def some_records(rng: random.Random, partitions: int, count: int) -> list[Record]:
@@ -45,21 +45,23 @@ def as_row(topic: str, record: Record, offset: int) -> dict:
 def test_event_rows_are_the_records_byte_for_byte(kafka, topic_of, open_stream, seed, codec):
     rng = random.Random(f"{seed} rows {codec}")
     topic = topic_of(3)
-    sent: list[Record] = []
+    sent_records: list[Record] = []
     for _ in range(3):
         produced = some_records(rng, 3, 60)
         produce(kafka.bootstrap, topic, produced, codec)
-        sent += produced
+        sent_records += produced
     stream = open_stream(topic, includeHeaders="true", maxOffsetsPerTrigger="50")
     batches = stream.drain()
-    got = [row for batch in batches for row in events(batch)]
+    event_rows = [row for batch in batches for row in events(batch)]
     kafka_columns = [
-        [{k: v for k, v in row.items() if k not in OURS} for row in got if row["partition"] == p] for p in range(3)
+        [{k: v for k, v in row.items() if k not in OWN_COLUMNS} for row in event_rows if row["partition"] == p]
+        for p in range(3)
     ]
     assert kafka_columns == [
-        [as_row(topic, r, offset) for offset, r in enumerate(r for r in sent if r.partition == p)] for p in range(3)
+        [as_row(topic, r, offset) for offset, r in enumerate(r for r in sent_records if r.partition == p)]
+        for p in range(3)
     ]
-    assert all(r["event_time"] == (None if r["timestamp"] < EPOCH else r["timestamp"]) for r in got)
+    assert all(r["event_time"] == (None if r["timestamp"] < EPOCH else r["timestamp"]) for r in event_rows)
     assert len(batches) > 3
 
 
@@ -127,37 +129,37 @@ def test_every_control_row_carries_the_id_of_its_source_also_after_a_restart(kaf
     topic = topic_of(2)
     produce(kafka.bootstrap, topic, [Record(0, 10), Record(0, 30)])
     streams = [open_stream(topic, watermarkThrottle="none"), open_stream(topic)]
-    named = []
+    source_ids = []
     for stream in streams:
         rows = stream.batch().to_pylist()
         stream.restart()
         rows += stream.batch().to_pylist()
         (source,) = {row["control"]["source"] for row in rows if row["control"]}
         assert {row["control"]["kind"] for row in rows if row["control"]} >= {"watermark", "barrier"}
-        named.append(source)
-    assert None not in named
-    assert named[0] != named[1]
+        source_ids.append(source)
+    assert None not in source_ids
+    assert source_ids[0] != source_ids[1]
 
 
 def shape(batch: pa.Table) -> list[tuple]:
     """(what, channel, offset) of every row."""
     rows = []
     for row in batch.to_pylist():
-        told = row["control"]
-        channel = told["channel"] if told else f"{row['topic']}-{row['partition']}"
-        rows.append((told["kind"] if told else "event", channel, row["offset"]))
+        control = row["control"]
+        channel = control["channel"] if control else f"{row['topic']}-{row['partition']}"
+        rows.append((control["kind"] if control else "event", channel, row["offset"]))
     return rows
 
 
 def test_control_rows_carry_topic_partition_and_nothing_of_a_record(kafka, topic_of, open_stream):
     topic = topic_of()
     produce(kafka.bootstrap, topic, [Record(0, 10, b"v", b"k")])
-    told = [row for batch in open_stream(topic).drain() for row in batch.to_pylist() if row["control"]]
-    for row in told:
+    control_rows = [row for batch in open_stream(topic).drain() for row in batch.to_pylist() if row["control"]]
+    for row in control_rows:
         own = row["control"]["channel"] is not None
         assert (row["topic"], row["partition"]) == ((topic, 0) if own else (None, None))
         assert [row[c] for c in ("key", "value", "timestamp", "timestampType", "event_time")] == [None] * 5
-    assert {row["control"]["channel"] for row in told} == {None, f"{topic}-0"}
+    assert {row["control"]["channel"] for row in control_rows} == {None, f"{topic}-0"}
 
 
 def test_snapshots_count_every_batch_by_one(kafka, topic_of, open_stream):
@@ -169,7 +171,7 @@ def test_snapshots_count_every_batch_by_one(kafka, topic_of, open_stream):
         batches += stream.drain()
         stream.restart()
     for number, batch in enumerate(batches):
-        barriers = [told for told in controls(batch) if told["kind"] == "barrier"]
+        barriers = [control for control in controls(batch) if control["kind"] == "barrier"]
         assert [(b["snapshot"], b["channels"]) for b in barriers] == [(number, 3)] * 3
         assert sorted(b["channel"] for b in barriers) == [f"{topic}-{p}" for p in range(3)]
     assert len(batches) > 6
@@ -181,13 +183,13 @@ def test_an_idle_channel_says_so_and_says_when_it_wakes(kafka, topic_of, open_st
     topic = topic_of(2)
     produce(kafka.bootstrap, topic, [Record(0, 100), Record(1, 10)])
     stream = open_stream(topic, idleTimeout="1500 milliseconds")
-    told = [row for batch in stream.drain() for row in controls(batch)]
+    control_rows = [row for batch in stream.drain() for row in controls(batch)]
     assert stream.watermark_ms() == 10
     clock_ms[0] += 1_500
-    told += [row for batch in stream.drain() for row in controls(batch)]
-    assert next(t for t in told if (t["kind"], t["channel"]) == ("idle", f"{topic}-1"))["offset"] == 1
+    control_rows += [row for batch in stream.drain() for row in controls(batch)]
+    assert next(t for t in control_rows if (t["kind"], t["channel"]) == ("idle", f"{topic}-1"))["offset"] == 1
     assert stream.watermark_ms() == 100
-    assert [t["kind"] for t in told if t["channel"] is None] == ["watermark", "watermark", "idle"]
+    assert [t["kind"] for t in control_rows if t["channel"] is None] == ["watermark", "watermark", "idle"]
     produce(kafka.bootstrap, topic, [Record(1, 40), Record(1, 50)])
     woken = stream.batch()
     assert shape(woken) == [

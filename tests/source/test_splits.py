@@ -20,19 +20,19 @@ from tests.source.plans import Simulation, tp
 ENOUGH = LIMITS.offsets_per_task
 
 
-def cut(sim: Simulation, *, control: bool = True, barriers: bool = True) -> list[Split]:
+def splits_of(sim: Simulation, *, control: bool = True, barriers: bool = True) -> list[Split]:
     return splits(sim.starts[-1], sim.offset, ControlSettings(axes={"": 0}, control=control, barriers=barriers))
 
 
 def known_rows(sim: Simulation) -> list[tuple]:
-    return [(r.kind, r.channel, r.offset, r.watermark_ms) for split in cut(sim) for r in split.control]
+    return [(r.kind, r.channel, r.offset, r.watermark_ms) for split in splits_of(sim) for r in split.control]
 
 
 def test_small_channels_share_a_task_and_large_ones_have_their_own():
     sizes = [ENOUGH, 3, 4, ENOUGH, 5]
     sim = Simulation({p: [1] * size for p, size in enumerate(sizes)})
     sim.step()
-    assert [[r.channel.partition for r in split.ranges] for split in cut(sim)] == [[0], [1, 2, 3], [4]]
+    assert [[r.channel.partition for r in split.ranges] for split in splits_of(sim)] == [[0], [1, 2, 3], [4]]
 
 
 @settings(max_examples=times(20))
@@ -40,7 +40,7 @@ def test_small_channels_share_a_task_and_large_ones_have_their_own():
 def test_every_offset_is_read_by_exactly_one_task(sizes):
     sim = Simulation({p: [1] * size for p, size in enumerate(sizes)})
     sim.step()
-    ranges = [r for split in cut(sim) for r in split.ranges]
+    ranges = [r for split in splits_of(sim) for r in split.ranges]
     assert [(r.channel, r.start, r.end) for r in ranges] == [
         (tp(p), 0, size) for p, size in enumerate(sizes) if size
     ]  # fmt: skip
@@ -49,18 +49,18 @@ def test_every_offset_is_read_by_exactly_one_task(sizes):
 def test_a_batch_is_cut_the_same_way_from_the_log_alone():
     sim = Simulation({0: [1, 2], 1: [5], 2: []})
     while sim.step():
-        before = pickle.dumps(cut(sim))
+        before = pickle.dumps(splits_of(sim))
         sim.starts[-1] = QueryOffset.from_json(sim.starts[-1].to_json())
         sim.restart()
-        assert pickle.dumps(cut(sim)) == before
+        assert pickle.dumps(splits_of(sim)) == before
 
 
 def test_the_ranges_of_a_task_are_pickled_without_the_slow_way_of_dataclasses():
     """The driver pickles every range of a batch; a state set field by field took twice the time."""
     sim = Simulation({p: [1] for p in range(3)})
     while sim.step():
-        if any(split.ranges for split in cut(sim)):
-            (split,) = cut(sim)
+        if any(split.ranges for split in splits_of(sim)):
+            (split,) = splits_of(sim)
             carried = pickle.dumps(split, protocol=pickle.HIGHEST_PROTOCOL)
             assert pickle.loads(carried) == split  # noqa: S301
             assert sum(code.name == "BUILD" for code, _, _ in pickletools.genops(carried)) == 1  # of the task itself
@@ -78,7 +78,7 @@ def test_every_field_of_a_range_arrives_at_its_task():
 def test_channels_without_news_need_no_task_of_their_own():
     sim = Simulation({0: [1], 1: [], 2: []})
     sim.step()
-    (split,) = cut(sim)
+    (split,) = splits_of(sim)
     assert [r.channel for r in split.ranges] == [tp(0)]
     assert [(r.kind, r.channel, r.channels) for r in split.control] == [
         (ControlKind.BARRIER, "t-1", 3), (ControlKind.BARRIER, "t-2", 3),
@@ -89,7 +89,7 @@ def test_channels_without_news_need_no_task_of_their_own():
 def test_a_control_only_batch_is_one_task():
     sim = Simulation({0: [70]})
     sim.drain()
-    (split,) = cut(sim)
+    (split,) = splits_of(sim)
     assert split.ranges == ()
     assert known_rows(sim) == [(ControlKind.WATERMARK, None, None, 70), (ControlKind.BARRIER, "t-0", 1, None)]
 
@@ -97,13 +97,13 @@ def test_a_control_only_batch_is_one_task():
 def test_without_control_rows_a_control_only_batch_has_no_task():
     sim = Simulation({0: [70]})
     sim.drain()
-    assert cut(sim, control=False) == []
+    assert splits_of(sim, control=False) == []
 
 
 def test_barriers_can_be_left_out():
     sim = Simulation({0: [70]})
     sim.drain()
-    assert [r.kind for split in cut(sim, barriers=False) for r in split.control] == [ControlKind.WATERMARK]
+    assert [r.kind for split in splits_of(sim, barriers=False) for r in split.control] == [ControlKind.WATERMARK]
 
 
 def test_an_idle_spell_is_told_once_channel_by_channel_and_as_a_whole():
@@ -119,16 +119,16 @@ def test_an_idle_spell_is_told_once_channel_by_channel_and_as_a_whole():
     sim.logs[0].append(200)
     sim.step()
     assert known_rows(sim) == [(ControlKind.BARRIER, "t-1", 1, None)]
-    assert [(r.channel, r.woken) for r in cut(sim)[0].ranges] == [(tp(0), True)]
+    assert [(r.channel, r.woken) for r in splits_of(sim)[0].ranges] == [(tp(0), True)]
 
 
 def test_every_row_of_a_batch_is_stamped_with_the_watermark_it_was_planned_with():
     sim = Simulation({0: [100]})
     sim.step()
-    assert [split.stamps for split in cut(sim)] == [{"": None}]
+    assert [split.stamps for split in splits_of(sim)] == [{"": None}]
     sim.logs[0].append(200)
     sim.step()
-    assert [split.stamps for split in cut(sim)] == [{"": 100}]
+    assert [split.stamps for split in splits_of(sim)] == [{"": 100}]
 
 
 def test_a_batch_within_an_idle_spell_does_not_tell_it_again():

@@ -13,11 +13,11 @@ from pyspark_wm_source.options.stage import StageSpec
 from pyspark_wm_source.task.scan import needed_columns
 from tests.support.frame_stage import frame_stage
 
-NEEDED = {"kafka.bootstrap.servers": "host:1", "subscribe": "t"}
+NEEDED_OPTIONS = {"kafka.bootstrap.servers": "host:1", "subscribe": "t"}
 
 
 def parse(stage: StageSpec, **options: str) -> SourceOptions:
-    return SourceOptions.parse({**NEEDED, **stage.as_options(), **options})
+    return SourceOptions.parse({**NEEDED_OPTIONS, **stage.as_options(), **options})
 
 
 SIDE = StageSpec(
@@ -55,8 +55,8 @@ READ = {
 def test_only_what_is_needed_is_decoded(case):
     spec, bytes_wanted, columns, rows = READ[case]
     options = parse(spec)
-    wanted = needed_columns(set(options.stage.columns.names), options)
-    assert (wanted.key, wanted.value, wanted.headers) == (*bytes_wanted, False)
+    columns_needed = needed_columns(set(options.stage.columns.names), options)
+    assert (columns_needed.key, columns_needed.value, columns_needed.headers) == (*bytes_wanted, False)
     assert options.stage.columns.names == columns
     assert options.stage.shipped.schema.names == rows
     assert options.stage.shipped.description() == json.loads(json.dumps(spec.exchange))
@@ -82,7 +82,7 @@ def test_what_no_operator_writes_is_refused(case):
     wrong = WRONG[case]
     text = wrong if isinstance(wrong, str) else json.dumps({**json.loads(FRAME.as_options()["stage"]), **wrong})
     with pytest.raises(OptionError, match=WRITES):
-        SourceOptions.parse({**NEEDED, "stage": text})
+        SourceOptions.parse({**NEEDED_OPTIONS, "stage": text})
 
 
 @pytest.mark.parametrize("spec", [FRAME, SIDE, STORE], ids=["frames", "side", "store"])

@@ -38,10 +38,10 @@ def test_latest_is_the_default_and_reads_only_what_comes_later(kafka, pair, open
 
 
 def test_starting_offsets_per_partition(pair, open_stream):
-    given = json.dumps({pair: {"0": 1, "1": -2}})
-    assert first_values(open_stream(pair, startingOffsets=given)) == [b"a1", b"a2", b"b0", b"b1", b"b2"]
-    given = json.dumps({pair: {"0": -1, "1": 2}})
-    assert first_values(open_stream(pair, startingOffsets=given)) == [b"b2"]
+    offsets_text = json.dumps({pair: {"0": 1, "1": -2}})
+    assert first_values(open_stream(pair, startingOffsets=offsets_text)) == [b"a1", b"a2", b"b0", b"b1", b"b2"]
+    offsets_text = json.dumps({pair: {"0": -1, "1": 2}})
+    assert first_values(open_stream(pair, startingOffsets=offsets_text)) == [b"b2"]
 
 
 def test_starting_offsets_must_name_every_partition_read(pair, open_stream):
@@ -53,8 +53,8 @@ def test_starting_offsets_must_name_every_partition_read(pair, open_stream):
 
 def test_starting_by_timestamp(pair, open_stream):
     assert first_values(open_stream(pair, startingTimestamp="1500")) == [b"a1", b"a2", b"b1", b"b2"]
-    given = json.dumps({pair: {"0": 3_000, "1": 2_500}})
-    assert first_values(open_stream(pair, startingOffsetsByTimestamp=given)) == [b"a2", b"b2"]
+    offsets_text = json.dumps({pair: {"0": 3_000, "1": 2_500}})
+    assert first_values(open_stream(pair, startingOffsetsByTimestamp=offsets_text)) == [b"a2", b"b2"]
 
 
 def test_a_timestamp_without_a_record_fails_or_starts_at_the_end(kafka, pair, open_stream):
@@ -97,8 +97,8 @@ def test_new_partitions_are_read_from_their_beginning(kafka, pair, open_stream):
 
 
 def test_an_absent_topic_is_named_in_sparks_words(kafka, topic, open_stream):
-    said = rf"This server does not host this topic-partition: topic '{topic}' does not exist"
-    with pytest.raises(UnknownTopicError, match=said):
+    sentence = rf"This server does not host this topic-partition: topic '{topic}' does not exist"
+    with pytest.raises(UnknownTopicError, match=sentence):
         open_stream(topic).batch()
 
 
@@ -111,8 +111,8 @@ def test_no_broker_is_named_with_its_address(open_stream):
 def test_a_newer_checkpoint_is_refused_before_kafka_is_asked(open_stream):
     stream = open_stream("t", {"kafka.bootstrap.servers": "127.0.0.1:9"})
     stream.offset = {"version": OFFSET_VERSION + 1, "batch": 3}
-    told = f"has version {OFFSET_VERSION + 1}; this keyedwm reads versions 3 to {OFFSET_VERSION}"
-    with pytest.raises(FormatError, match=told):
+    sentence = f"has version {OFFSET_VERSION + 1}; this keyedwm reads versions 3 to {OFFSET_VERSION}"
+    with pytest.raises(FormatError, match=sentence):
         stream.plan()
 
 

@@ -70,12 +70,12 @@ def log(monkeypatch):
     """What `read_ranges` meets at an offset: an error, once; else rows whose event time is a hundredfold of it."""
     trouble: dict[int, KeyedwmError] = {}
 
-    def read_ranges(_cluster, ranges, wanted, _isolation):
+    def read_ranges(_cluster, ranges, columns, _isolation):
         for index, part in enumerate(ranges):
             if part.start in trouble:
                 raise trouble.pop(part.start)
             if part.start >= part.end:
-                yield Fetched(index, A, no_records(wanted, part.end), part.end, done=True)
+                yield Fetched(index, A, no_records(columns, part.end), part.end, done=True)
                 continue
             for offset in range(part.start, part.end):
                 yield Fetched(index, A, rows(offset, offset + 1), offset + 1, offset + 1 == part.end)
@@ -91,22 +91,22 @@ def planned() -> QueryOffset:
     )
 
 
-def gone(earliest: int) -> OffsetOutOfRangeError:
+def out_of_range(earliest: int) -> OffsetOutOfRangeError:
     return OffsetOutOfRangeError.of(A, 10, earliest, 99)
 
 
-GONE = {
-    "some of it": (gone(15), 1_900),
-    "all of it": (gone(99), 500),
+MISSING_RECORDS = {
+    "some of it": (out_of_range(15), 1_900),
+    "all of it": (out_of_range(99), 500),
     "the topic": (UnknownTopicError.of("t"), 500),
     "the topic, recreated": (TopicRecreatedError.of("t", "id-1", "id-2"), 500),
     "a damaged batch": (CorruptRecordError.of(A, 10, "is damaged", 12), 1_900),
 }
 
 
-@pytest.mark.parametrize("case", GONE)
+@pytest.mark.parametrize("case", MISSING_RECORDS)
 def test_a_recovery_read_passes_over_what_is_gone_whatever_fail_on_data_loss_says(case, log, caplog):
-    log[10], watermark_ms = GONE[case]
+    log[10], watermark_ms = MISSING_RECORDS[case]
     assert OPTIONS.fail_on_data_loss
     recovery = Recovery(ScriptedCluster({}), [RANGE], OPTIONS, planned())
     assert recovery.advance(None)
@@ -123,7 +123,7 @@ def test_a_recovery_read_that_meets_every_offset_has_lost_nothing(log):
 
 
 def test_offsets_without_a_record_may_have_been_compacted_since(monkeypatch):
-    def read_ranges(_cluster, ranges, _wanted, _isolation):
+    def read_ranges(_cluster, ranges, _columns, _isolation):
         yield Fetched(0, A, rows(10, 15), 15, done=False)
         yield Fetched(0, A, replace(rows(16, 20), next_offset=20), 20, done=True)
 
@@ -136,13 +136,13 @@ def test_offsets_without_a_record_may_have_been_compacted_since(monkeypatch):
 def test_a_recovery_read_works_in_slices_and_says_what_is_left(log, monkeypatch, caplog):
     assert not log
     cluster, loader = ScriptedCluster({A: Log.of(20)}), StateLoader(HASTY)
-    left = []
+    progress = []
     with caplog.at_level(logging.DEBUG, "keyedwm.source"):
         while (states := loader.load_states(cluster, planned(), at_once=False)) is None:
-            left.append(loader.recovery_progress())
+            progress.append(loader.recovery_progress())
     assert states[A].axes[0].emitted_ms == 1_900
-    assert left[0] == {"channels": 1, "offsets_left": 9}
-    assert [one["offsets_left"] for one in left] == [*range(9, 0, -1), 0]
+    assert progress[0] == {"channels": 1, "offsets_left": 9}
+    assert [one["offsets_left"] for one in progress] == [*range(9, 0, -1), 0]
     assert loader.recovered == 1
     assert loader.load_states(cluster, planned(), at_once=True) is states
 
@@ -174,25 +174,25 @@ def with_secret(**secret: str) -> SourceOptions:
 
 
 @pytest.mark.parametrize(
-    ("written", "read", "believed"),
+    ("writer_options", "read", "believed"),
     [({}, {}, True), (SECRET, SECRET, True), ({}, SECRET, False), (SECRET, {}, False),
      (SECRET, {"stateSecret": "another secret of sixteen bytes"}, False)],
     ids=["no secret", "one secret", "forged out of the progress", "read without", "another secret"],
 )  # fmt: skip
-def test_with_a_secret_who_saw_the_progress_cannot_forge_a_state(written, read, believed, log):
+def test_with_a_secret_who_saw_the_progress_cannot_forge_a_state(writer_options, read, believed, log):
     end = replace(planned(), settings=with_secret().settings)
     loader = StateLoader(with_secret(**read))
-    (state,) = loader.load_states(committed_by(with_secret(**written), end), end, at_once=True).values()
+    (state,) = loader.load_states(committed_by(with_secret(**writer_options), end), end, at_once=True).values()
     assert (state.axes[0].emitted_ms == 900, loader.recovered) == (believed, 0 if believed else 1)
 
 
 def test_the_secret_of_states_stands_in_no_offset_and_no_repr(monkeypatch):
-    made = Driver(monkeypatch, ScriptedCluster({A: Log.of(20)}), **SECRET)
-    offset = made.plan()
-    shown = [repr(made.options), json.dumps(made.offset), repr(made.planner.splits(made.offset, made.offset))]
-    key = made.options.state_key(offset.state_key)
+    driver = Driver(monkeypatch, ScriptedCluster({A: Log.of(20)}), **SECRET)
+    offset = driver.plan()
+    texts = [repr(driver.options), json.dumps(driver.offset), repr(driver.planner.splits(driver.offset, driver.offset))]
+    key = driver.options.state_key(offset.state_key)
     assert len(key) == KEY_BYTES
-    for text in shown:
+    for text in texts:
         assert SECRET["stateSecret"] not in text
         assert key.hex() not in text
-    assert offset.state_key not in shown[2]
+    assert offset.state_key not in texts[2]

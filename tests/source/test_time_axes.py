@@ -28,18 +28,18 @@ def test_each_axis_has_columns_and_watermarks_of_its_own(
     kafka: Broker, topic_of: Callable, open_stream: Callable[..., Stream]
 ) -> None:
     topic = topic_of(1)
-    made = [5_000, 9_000, None]
+    times_ms = [5_000, 9_000, None]
     produce(
         kafka.bootstrap,
         topic,
-        [Record(0, value=json.dumps({"made": m}).encode(), timestamp_ms=100_000 + i) for i, m in enumerate(made)],
+        [Record(0, value=json.dumps({"made": m}).encode(), timestamp_ms=100_000 + i) for i, m in enumerate(times_ms)],
     )
     stream = open_stream(topic, {"startingOffsets": "earliest", "watermarks": json.dumps(WATERMARKS)})
     first, second = stream.drain()
     assert [e["event_time_made"] for e in events(first)] == [at(5_000), at(9_000), None]
     assert [e["event_time_sent"] for e in events(first)] == [at(100_000), at(100_001), at(100_002)]
-    told = [(c["key"], c["watermark"]) for c in controls(first) if c["kind"] == "watermark"]
-    assert told == [(1, at(98_002)), (3, at(9_000))]
+    watermarks = [(c["key"], c["watermark"]) for c in controls(first) if c["kind"] == "watermark"]
+    assert watermarks == [(1, at(98_002)), (3, at(9_000))]
     assert {(r["watermark_made"], r["watermark_sent"]) for r in second.to_pylist()} == {(at(9_000), at(98_002))}
     coalesced = [(c["key"], c["watermark"]) for c in controls(second) if c["kind"] == "watermark"]
     assert coalesced == [(1, at(98_002)), (3, at(9_000))]
@@ -91,9 +91,11 @@ def test_in_band_watermarks_stand_before_the_event_that_made_them_true(
     topic = topic_of(1)
     produce(kafka.bootstrap, topic, [Record(0, value=b"", timestamp_ms=t) for t in (10, 30, 20, 40)])
     stream = open_stream(topic, {"startingOffsets": "earliest", "watermarkThrottle": "none"})
-    shown = [(row["offset"], (row["control"] or {}).get("watermark")) for row in stream.drain()[0].to_pylist()]
+    offsets_and_watermarks = [
+        (row["offset"], (row["control"] or {}).get("watermark")) for row in stream.drain()[0].to_pylist()
+    ]
     expected = [(0, at(10)), (0, None), (1, at(30)), (1, None), (2, None), (3, at(40)), (3, None), (4, None)]
-    assert shown == expected
+    assert offsets_and_watermarks == expected
 
 
 def rules(config: AxisConfig, retention_ms: int | None = None) -> Rules:
@@ -107,7 +109,7 @@ def rules(config: AxisConfig, retention_ms: int | None = None) -> Rules:
     )
 
 
-def begun(channels: int) -> QueryOffset:
+def new_offset(channels: int) -> QueryOffset:
     begins = {tp(p): 0 for p in range(channels)}
     return QueryOffset(
         batch=NOT_STARTED, group="g", state_key="00" * 32, now_ms=0, coalesced=CommonState(), begins=begins
@@ -116,22 +118,27 @@ def begun(channels: int) -> QueryOffset:
 
 def test_a_real_time_watermark_moves_while_nothing_is_read() -> None:
     config = AxisConfig(key=0, policy=RealTimeLag(100), throttle=ThrottleByBatch())
-    start = begun(2)
-    told = []
+    start = new_offset(2)
+    watermarks_ms = []
     for now_ms in (1_000, 1_000, 2_000):
-        seen = BrokerAnswers(ends={tp(0): 0, tp(1): 0}, begins=start.begins, requested_ms=now_ms, now_ms=now_ms)
-        planned = plan(start, {}, seen, rules(config))
-        told.append(planned.watermark_ms(0) if worth_a_batch(start, planned) else None)
-        wanted = ControlSettings(axes={"": 0}, control=True, barriers=False)
-        own = [row.watermark_ms for split in splits(start, planned, wanted) for row in split.control if row.channel]
-        assert own == ([] if told[-1] is None else [now_ms - 100] * 2)
+        answers = BrokerAnswers(ends={tp(0): 0, tp(1): 0}, begins=start.begins, requested_ms=now_ms, now_ms=now_ms)
+        planned = plan(start, {}, answers, rules(config))
+        watermarks_ms.append(planned.watermark_ms(0) if worth_a_batch(start, planned) else None)
+        control_settings = ControlSettings(axes={"": 0}, control=True, barriers=False)
+        own = [
+            row.watermark_ms
+            for split in splits(start, planned, control_settings)
+            for row in split.control
+            if row.channel
+        ]
+        assert own == ([] if watermarks_ms[-1] is None else [now_ms - 100] * 2)
         start = planned
-    assert told == [900, None, 1_900]
+    assert watermarks_ms == [900, None, 1_900]
 
 
 def test_a_backlog_is_no_lull() -> None:
     config = AxisConfig(key=0, policy=LagAndLull(0, 10), throttle=ThrottleByBatch())
-    start = begun(1)
+    start = new_offset(1)
     planned = plan(
         start, {}, BrokerAnswers(ends={tp(0): 5}, begins=start.begins, requested_ms=10**6, now_ms=10**6), rules(config)
     )

@@ -41,8 +41,8 @@ def led_by(cluster: Cluster, node: int) -> None:
 
 
 def leader(cluster: Cluster) -> int | None:
-    found = cluster.metadata._described([TOPIC], missing_ok=True)
-    return found[TOPIC].leaders[0].node if TOPIC in found else None
+    metadata = cluster.metadata._described([TOPIC], missing_ok=True)
+    return metadata[TOPIC].leaders[0].node if TOPIC in metadata else None
 
 
 def in_sync(cluster: Cluster) -> list[int]:

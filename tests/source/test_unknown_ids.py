@@ -19,7 +19,7 @@ from pyspark_wm_source.task.unknown_ids import UnknownIds
 from pyspark_wm_source.values.ranges import ChannelRange, Split, group_of_notes, part_group
 from tests.formats.avro_laws import framed
 from tests.source.test_avro_values import ORDER, SECOND_MS, _read, order, parse, registry  # noqa: F401
-from tests.source.test_heads import GUID, KEY, named, who
+from tests.source.test_heads import GUID, KEY, header_of, who
 from tests.support.fake_registry import FakeRegistry
 from tests.tools import Record, Stream, events, produce
 
@@ -51,9 +51,9 @@ class Offsets:
         return {tp: one for (of, tp), one in self.committed.items() if of == group and tp in set(partitions or ())}
 
 
-def unknown(offsets: Offsets, batch: int = 4, *, key: bytes = SECRET, **changed: int) -> UnknownIds:
+def unknown(offsets: Offsets, batch: int = 4, *, key: bytes = SECRET, **bounds: int) -> UnknownIds:
     """What a task knows of a batch when it begins to read."""
-    where = {"start": 100, "end": 104, **changed}
+    where = {"start": 100, "end": 104, **bounds}
     return UnknownIds(offsets, "g-unknown", batch, [ChannelRange(channel=TP, counts=Counts(), axes={}, **where)], key)
 
 
@@ -108,9 +108,9 @@ def test_an_id_that_cannot_be_noted_makes_no_row(registry):  # noqa: F811
 
 def test_a_note_holds_for_its_query_batch_range_and_side_alone(registry):  # noqa: F811
     offsets = Offsets()
-    asked = {"key.format": "avro-confluent", "columns": "avro:$.id::bigint, key.avro:$.shop AS whose"}
-    options, key = parse(registry, **asked, onBadValue="null"), framed(2, who("Oslo"))
-    header = [named(b"\1" + GUID.bytes)]
+    settings = {"key.format": "avro-confluent", "columns": "avro:$.id::bigint, key.avro:$.shop AS whose"}
+    options, key = parse(registry, **settings, onBadValue="null"), framed(2, who("Oslo"))
+    header = [header_of(b"\1" + GUID.bytes)]
     row = late(options, offsets, [order(1, 7)[5:]], keys=[key], headers=header)[0][0]
     assert row == {"id": None, "whose": None}
     assert unknown(offsets).names(0) == {f"v{GUID}", "k2"}

@@ -83,15 +83,15 @@ def test_a_condition_names_columns_and_fields_and_json_is_scanned_last(text, col
     ],
 )  # fmt: skip
 def test_a_wrong_condition_is_refused_in_one_sentence(text, sentence):
-    with pytest.raises(OptionError, match=sentence) as refused:
+    with pytest.raises(OptionError, match=sentence) as error:
         parse(where=text)
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(error.value)
 
 
 def test_only_what_the_filter_and_the_rows_need_is_decoded():
     options = parse(where="key = 'a'", columns="offset, json:$.a")
-    wanted = [needed_columns(read, options) for read in ({"offset"}, {"offset", "a"})]
-    assert [(one.key, one.value) for one in wanted] == [(True, False), (True, True)]
+    columns_needed = [needed_columns(read, options) for read in ({"offset"}, {"offset", "a"})]
+    assert [(one.key, one.value) for one in columns_needed] == [(True, False), (True, True)]
     assert needed_columns({"offset"}, parse(where="headers IS NULL", includeHeaders="true")).headers
 
 
@@ -100,12 +100,12 @@ def test_channel_states_do_not_depend_on_the_filter():
 
 
 def _records(chance: random.Random) -> list[Record]:
-    made = []
+    records = []
     for _ in range(120):
         value = chance.choice([b"{", None, json.dumps({"n": chance.randrange(9)}).encode()])
         key = chance.choice([b"bid", b"auction", b"\xff", None])
-        made.append(Record(chance.randrange(3), chance.randrange(60_000), value, key))
-    return made
+        records.append(Record(chance.randrange(3), chance.randrange(60_000), value, key))
+    return records
 
 
 # Of rows as they come out; null is not true.
@@ -137,9 +137,9 @@ def test_rows_and_control_rows_are_those_of_a_filter_behind_the_source(
     streams = [open_stream(topic, options), open_stream(topic, options | {"where": text})]
     for _ in range(2):
         produce(kafka.bootstrap, topic, _records(chance))
-        whole, kept = ([row for table in stream.drain() for row in table.to_pylist()] for stream in streams)
+        whole, filtered_rows = ([row for table in stream.drain() for row in table.to_pylist()] for stream in streams)
         expected = [row for row in whole if row["control"] is not None or FILTERS[text](row)]
-        assert _without_source(kept) == _without_source(expected)
+        assert _without_source(filtered_rows) == _without_source(expected)
         for stream in streams:
             stream.restart()
 
@@ -171,8 +171,8 @@ def test_a_field_that_is_in_no_record_is_told_once(kafka, topic_of, open_stream,
     assert events(stream.batch()) == []
     produce(kafka.bootstrap, topic, [Record(0, 5, b"{}", b"a") for _ in range(10)])
     assert events(stream.batch()) == []
-    (said,) = (text for text in caplog.messages if "option where" in text)
-    assert said == (
+    (warning,) = (text for text in caplog.messages if "option where" in text)
+    assert warning == (
         f"{topic}-0: json:$.knid::bigint is null in all of the 10 records in which option where looked for it first, "
         "which is right if it asks for IS NULL; the path is in none of them: did you mean json:$.kind?"
     )
