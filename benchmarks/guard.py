@@ -86,9 +86,9 @@ def measured(guarded: tuple[Guarded, ...], pairs: int) -> dict[str, dict[str, fl
     return medians
 
 
-def share_left(stored: StoredRatio, ratio: float) -> float:
+def share_left(stored_ratio: StoredRatio, ratio: float) -> float:
     """How much of a stored ratio is left: less than 1 if the new one is worse."""
-    return ratio / stored.ratio if stored.figure in RATES else stored.ratio / ratio
+    return ratio / stored_ratio.ratio if stored_ratio.figure in RATES else stored_ratio.ratio / ratio
 
 
 def falls(stored_ratios: Mapping[str, StoredRatio], figures: Mapping[str, Mapping[str, float]]) -> dict[str, str]:

@@ -77,7 +77,7 @@ def main() -> None:
     line("of one partition's committed state", "bytes", f"{committed_bytes()} of {METADATA_BYTES:,}")
     print()
     line("", "", *(f"{size:,} keys" for size in KEYS))
-    for measure in (partials, taking):
+    for measure in (partials, taking_partials):
         table(measure, KEYS)
     print()
     line("", "", *(f"{overlap} frames" for overlap in OVERLAPS))
@@ -212,7 +212,7 @@ def partials(keys: int) -> Iterator[Cost]:
     yield "a shipped piece that holds one partial", "bytes", len(packed(partials.slice(0, 1)))
 
 
-def taking(keys: int) -> Iterator[Cost]:
+def taking_partials(keys: int) -> Iterator[Cost]:
     """A bucket that takes ten frames of every key, writes them down and is restored."""
     rows = rows_of(keys, frames=10)
     for name, aggregates in (("count", SUMS[:1]), ("count and sum", SUMS)):

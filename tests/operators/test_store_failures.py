@@ -43,7 +43,7 @@ def test_limits_of_size_take_from_the_partition_that_holds_most():
     assert operator.counts.dropped_messages == 6
 
 
-def divided(_: pa.Table) -> float:
+def divide_by_zero(_: pa.Table) -> float:
     return 1 / 0
 
 
@@ -55,7 +55,7 @@ WRONG_FUNCTIONS = {
     "<lambda> returned what is no list<item: int32>: [2.5] has a": (lambda _: [2.5], pa.list_(pa.int32())),
     "<lambda> returned what is no struct<a: int32>: {'a': 2.5} ": (lambda _: {"a": 2.5}, pa.struct({"a": pa.int32()})),
     "<lambda> returned what is no timestamp[us]: ValueError: ": (lambda _: pd.NaT, pa.timestamp("us")),
-    "divided raised ZeroDivisionError: division by zero": (divided, pa.float64()),
+    "divide_by_zero raised ZeroDivisionError: division by zero": (divide_by_zero, pa.float64()),
     "<lambda> raised KeyError: ": (lambda rows: rows["nope"], pa.float64()),
     "<lambda> raised TypeError: ": (lambda rows: rows(), pa.float64()),
 }
@@ -103,7 +103,7 @@ def test_what_a_call_left_that_failed_halfway_is_never_written(call):
         operator.add_message(messages(1, 12, 25))
         operator.watermark(30)
 
-    with pytest.raises(InputError, match="told raised ValueError: no answer"):
+    with pytest.raises(InputError, match="count_rows raised ValueError: no answer"):
         go_on()
     before = dict(store.blobs)
     for again in (operator.flush, operator.finish, go_on):
