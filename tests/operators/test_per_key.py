@@ -192,8 +192,8 @@ def test_a_device_a_day_late_loses_nothing_and_nobody_waits_for_it():
     on_time = [Row("on time", "x", 0, time_ms, time_ms) for time_ms in range(0, 900, 5)]
     operator.take(combine_rows(plan, table([Row("late", "x", 0, 0, 0)])))
     for row in on_time:
-        result_panes = panes(operator.take(combine_rows(plan, table([row]))))
-        assert bool(result_panes) == (row.time_ms % 10 == 0 and row.time_ms > 0)
+        row_panes = panes(operator.take(combine_rows(plan, table([row]))))
+        assert bool(row_panes) == (row.time_ms % 10 == 0 and row.time_ms > 0)
         operator.advance(row.time_ms)
     result_panes = []
     for time_ms in range(1, 900, 5):
