@@ -10,24 +10,14 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from keyedwm.core.axis import Counts
 from keyedwm.spark.metrics import catalogue as of
 from keyedwm.spark.metrics.batch_figures import SourceFigures
-from keyedwm.spark.metrics.catalogue import METRICS, Kind, Metric, Unit
+from keyedwm.spark.metrics.catalogue import METRICS, Kind, Unit
 from keyedwm.spark.metrics.figures import Figures
-from tests.metrics.told import RUN, Told
+from tests.metrics.told import RUN, Clock, Told, value, values
 from tests.source.plans import Simulation, tp
 
 QUERY = ("orders",)
 SOURCE = ("orders", "0")
 KEY = ("orders", "0", "0")
-
-
-class Clock:
-    """A clock that the test sets, in seconds."""
-
-    def __init__(self) -> None:
-        self.now_s = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture
@@ -38,16 +28,6 @@ def clock() -> Clock:
 @pytest.fixture
 def figures(clock: Clock) -> Figures:
     return Figures(clock, partitions=2)
-
-
-def values(figures: Figures, metric: Metric) -> dict[tuple[str, ...], float]:
-    found = [sample for sample in figures.samples() if sample.metric is metric]
-    assert len({sample.labels for sample in found}) == len(found)  # a scrape with a series twice is refused whole
-    return {sample.labels: sample.value for sample in found}
-
-
-def value(figures: Figures, metric: Metric, *labels: str) -> float:
-    return values(figures, metric)[labels]
 
 
 def test_the_delay_of_the_watermark_grows_while_nothing_comes(figures, clock):

@@ -1,4 +1,7 @@
-"""Progress as Spark tells it, of simulated batches: facts and offsets are the planner's, no JVM is asked."""
+"""Progress as Spark tells it, of simulated batches: facts and offsets are the planner's, no JVM is asked.
+
+Also the samples of one metric, as a scrape has them.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,36 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from keyedwm.spark.metrics.catalogue import Metric
+from keyedwm.spark.metrics.figures import Figures
 from pyspark_wm_source.driver.plan import BrokerAnswers
 from pyspark_wm_source.driver.report import describe
 from tests.source.plans import Simulation, tp
 
 QUERY, RUN = "11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222"
 NONE: Mapping[str, Mapping[str, Any]] = {}
+
+
+class Clock:
+    """A clock that the test sets, in seconds."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def values(figures: Figures, metric: Metric) -> dict[tuple[str, ...], float]:
+    """Return the samples of a metric by their labels."""
+    samples = [sample for sample in figures.samples() if sample.metric is metric]
+    assert len({sample.labels for sample in samples}) == len(samples)  # Prometheus rejects a series that appears twice
+    return {sample.labels: sample.value for sample in samples}
+
+
+def value(figures: Figures, metric: Metric, *labels: str) -> float:
+    """Return the sample of a metric with these labels."""
+    return values(figures, metric)[labels]
 
 
 @dataclass

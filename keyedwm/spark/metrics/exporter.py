@@ -5,6 +5,7 @@ Rule: the listener runs on Spark's listener thread and never blocks; a thread of
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from enum import Enum
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 
 LOG = logging.getLogger("keyedwm.metrics")
+_NUMBERS = itertools.count(1)  # of listeners
 
 
 class Exporter(Protocol):
@@ -81,13 +83,14 @@ class MetricsListener(StreamingQueryListener):
         self._figures = figures
         self._exporter = exporter
         self._failures = failures
+        self._session = next(_NUMBERS)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Add a run that starts."""
         query, run = str(event.id), str(event.runId)
-        checkpoint = self._failures.started(query)
-        self._figures.started(query, run, event.name, id(self))
+        self._figures.started(query, run, event.name, self._session)
         self._exporter.changed()
+        checkpoint = self._failures.started(query)
         if checkpoint is not None:
             threading.Thread(target=self._resume, args=(query, run, checkpoint), daemon=True).start()
 
@@ -103,7 +106,7 @@ class MetricsListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Add the figures of a batch."""
-        self._figures.progressed(event.progress, id(self))
+        self._figures.progressed(event.progress, self._session)
         self._exporter.changed()
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
@@ -114,5 +117,5 @@ class MetricsListener(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Record the end of a run, and its error."""
         self._figures.terminated(str(event.id), str(event.runId), failed=event.exception is not None)
-        self._failures.terminated(str(event.id), event.exception)
         self._exporter.changed()
+        self._failures.terminated(str(event.id), event.exception)

@@ -54,6 +54,7 @@ class _Query:
 
     id: str
     run: str
+    name: str | None
     session: int
     active: bool
     last_event_s: float
@@ -90,10 +91,10 @@ class Figures:
     def started(self, query_id: str, run: str, name: str | None, session: int = 0) -> None:
         """Add a run that starts. session: its listener's number; active queries of one session have different names."""
         with self._lock:
-            query = self._of(query_id, run, name, session)
+            query = self._moved(query_id, run, name, session, self._label_of_start(query_id, name, session))
             if query.run != run:
                 query.forget_operators()
-            query.run, query.active, query.ended_s = run, True, None
+            query.run, query.name, query.active, query.ended_s = run, name, True, None
 
     def resumed(self, query_id: str, run: str, committed: Mapping[int, SourceFigures]) -> None:
         """Add the figures of the last committed batch, by source, for sources that have no figures yet."""
@@ -113,7 +114,11 @@ class Figures:
         }
         operators = list(operator_figures(progress))
         with self._lock:
-            query = self._of(str(progress.id), str(progress.runId), progress.name, session)
+            query_id, name = str(progress.id), progress.name
+            label = self._label(query_id) or self._free_label(query_id, name, session)
+            if label is None:
+                return
+            query = self._moved(query_id, str(progress.runId), name, session, label)
             query.batch_duration_s = progress.batchDuration / 1_000
             query.count(of.BATCHES, 1)
             query.count(of.INPUT_ROWS, progress.numInputRows or 0)
@@ -140,12 +145,14 @@ class Figures:
         Spark may report the start of the next run before this end.
         """
         with self._lock:
-            query = self._queries.get(self._label(query_id) or "")
-            if query is None:
+            label = self._label(query_id)
+            if label is None:
                 return
+            query = self._queries[label]
             query.count(of.QUERY_FAILURES, float(failed))
             if query.run == run:
                 query.active, query.ended_s = False, self._clock_s()
+                self._queries[label] = self._queries.pop(label)  # the last one of the order
             ended = [label for label, one in self._queries.items() if not one.active]
             for label in ended[:-_MOST_ENDED]:
                 del self._queries[label]
@@ -160,21 +167,37 @@ class Figures:
     def _label(self, query_id: str) -> str | None:
         return next((label for label, query in self._queries.items() if query.id == query_id), None)
 
-    def _of(self, query_id: str, run: str, name: str | None, session: int) -> _Query:
-        """Return the query as the last one of the order; drop another query that had its name.
+    def _label_of_start(self, query_id: str, name: str | None, session: int) -> str:
+        """Return the label of a query that starts. It keeps its label unless its name has changed."""
+        label = self._label(query_id)
+        if label is not None and self._queries[label].name == name:
+            return label
+        return self._free_label(query_id, name, session) or name or query_id
+
+    def _free_label(self, query_id: str, name: str | None, session: int) -> str | None:
+        """Return the label of a query by its name; None if an active query of the session has the name.
+
+        A query that starts takes the name then: the other one has ended. A batch is then one of the last of a query
+        that has ended: Spark reports starts at once, but batches and ends through a queue.
+        """
+        label = name or query_id
+        owner = self._queries.get(label)
+        if owner is None or owner.id == query_id or not owner.active:
+            return label
+        return None if owner.session == session else f"{label} {query_id}"
+
+    def _moved(self, query_id: str, run: str, name: str | None, session: int, label: str) -> _Query:
+        """Return the query as the last one of the order, with this label; drop another query that had the label.
 
         Only a start changes the query's run: Spark may report the last batches of a run after the next start.
         """
-        label = self._label(query_id) or name or query_id
-        query = self._queries.get(label)
-        if query is not None and query.id != query_id and query.active and query.session != session:
-            label, query = f"{name} {query_id}", None
-        self._queries.pop(label, None)
         now_s = self._clock_s()
-        if query is None or query.id != query_id:
-            query = _Query(id=query_id, run=run, session=session, active=True, last_event_s=now_s)
+        query = self._queries.pop(self._label(query_id) or "", None)
+        if query is None:
+            query = _Query(id=query_id, run=run, name=name, session=session, active=True, last_event_s=now_s)
             query.count(of.QUERY_FAILURES, 0.0)
-        query.last_event_s = now_s
+        query.session, query.last_event_s = session, now_s
+        self._queries.pop(label, None)
         self._queries[label] = query
         return query
 
