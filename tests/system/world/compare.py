@@ -54,8 +54,11 @@ def _ms(table: pa.Table, name: str) -> list[int | None]:
 
 
 def _holding(query: Query) -> set[tuple[int, str]]:
-    """(batch, channel) of the channels that hold the coalesced watermark: not idle, nor behind it after a spell."""
-    found, trailing = set(), set()
+    """(batch, channel) of the channels that hold the coalesced watermark: not idle, nor behind it after a spell.
+
+    Nor is one that came later, until it has caught up: the coalesced watermark does not go back for a new partition.
+    """
+    found, trailing, known = set(), set(), set()
     for batch, text in enumerate(query.checkpoint.offsets):
         offset = json.loads(text)
         coalesced = dict(offset["coalesced"]["emitted"]).get(0)
@@ -68,6 +71,9 @@ def _holding(query: Query) -> set[tuple[int, str]]:
                     trailing.add(channel)
                 elif coalesced is None or (own is not None and own >= coalesced):
                     trailing.discard(channel)
+                elif channel not in known:
+                    trailing.add(channel)
+                known.add(channel)
                 if channel not in trailing:
                     found.add((batch, channel))
     return found

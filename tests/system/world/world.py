@@ -343,7 +343,8 @@ class World:
             or "other rows" in sentence
         )
         unknown = "does not exist" in sentence and bool(self.faults.struck["stale metadata"])
-        lost = lost or (bool(self.faults.struck["retention ahead"]) and sentence.startswith(DataLossError.__name__))
+        is_gone = "is out of range" in sentence or sentence.startswith(DataLossError.__name__)
+        lost = lost or (bool(self.faults.struck["retention ahead"]) and is_gone)
         # Of a table that was restored, what the two have in common may be gone: then their watermarks tell.
         copied = "a copy of this checkpoint has run" in sentence and bool(self.faults.struck["copied checkpoint"])
         # A late request for a producer id takes it from whoever has it now, as another driver's would.
