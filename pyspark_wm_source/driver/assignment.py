@@ -1,7 +1,6 @@
 """The channels that exist: a partition counts as gone, or a topic as recreated, only if the brokers repeat it.
 
-Rule: one metadata answer proves nothing, since a broker may be behind. An answer that differs from the known channels
-is asked for again, with pauses, before it counts.
+Rule: an answer that differs from the known channels is asked for again, with pauses, before it counts.
 """
 
 from __future__ import annotations
@@ -13,11 +12,10 @@ from dataclasses import dataclass, field
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster
 from pyspark_wm_source.driver.resolve_offsets import assigned
+from pyspark_wm_source.driver.stale_answers import confirmed
 from pyspark_wm_source.options.start_offsets import Topics
 
 _AGE_S = 1.0
-# How long the brokers may contradict what is known until they are believed: 3.7 seconds in all.
-_PAUSES_S = (0.1, 0.2, 0.4, 1.0, 2.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,12 +50,11 @@ class Assigner:
         now_s = time.monotonic()
         if self._last is not None and now_s - self._last[0] <= _AGE_S:
             return self._last[1]
-        assignment = self._ask(cluster)
-        for pause_s in _PAUSES_S:
-            if not assignment.missing_of(known) and not assignment.recreated(known_ids):
-                break
-            time.sleep(pause_s)
-            assignment = self._ask(cluster)
+        assignment = confirmed(
+            self._ask(cluster),
+            lambda answer: answer.missing_of(known) or answer.recreated(known_ids),
+            lambda _: self._ask(cluster),
+        )
         self._last = (time.monotonic(), assignment)
         return assignment
 

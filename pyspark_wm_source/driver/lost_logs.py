@@ -13,6 +13,7 @@ from keyedwm.core.errors import DataLossError
 from keyedwm.kafka.client.errors import LogTruncatedError, TopicRecreatedError
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster
+from pyspark_wm_source.driver.stale_answers import confirmed
 from pyspark_wm_source.values.offsets import QueryOffset
 
 
@@ -55,13 +56,17 @@ def check_frozen(cluster: Cluster, end: QueryOffset) -> None:
     """
     if not any(True for _ in end.channels_to_read()):
         return
+    cause = confirmed(_cause(cluster, end), bool, lambda _: _cause(cluster, end))
+    if cause is not None:
+        raise FrozenEndError(f"{cause.message}; Trigger.AvailableNow had planned to read more")
+
+
+def _cause(cluster: Cluster, end: QueryOffset) -> DataLossError | None:
+    """Ask once whether the logs reach the offset `end`; return why not."""
     present = cluster.partitions({tp.topic for tp in end.channels}, missing_ok=True)
     missing = [tp for tp in sorted(end.channels) if tp.partition not in present.get(tp.topic, ())]
     ids = {topic: cluster.metadata.topic_id(topic) for topic in present}
-    if cause := _recreated(ids, end.topic_ids) or (
-        missing_channels(missing) if missing else _shrunk(cluster, end, ids)
-    ):
-        raise FrozenEndError(f"{cause.message}; Trigger.AvailableNow had planned to read more")
+    return _recreated(ids, end.topic_ids) or (missing_channels(missing) if missing else _shrunk(cluster, end, ids))
 
 
 def _recreated(ids: Mapping[str, object | None], known: Mapping[str, str]) -> DataLossError | None:

@@ -32,6 +32,7 @@ from pyspark_wm_source.driver.recover_state import StateLoader
 from pyspark_wm_source.driver.report import barriers_again, describe, nothing_selected
 from pyspark_wm_source.driver.resolve_offsets import assigned, continued, resolve
 from pyspark_wm_source.driver.splits import ControlSettings, splits
+from pyspark_wm_source.driver.stale_answers import confirmed
 from pyspark_wm_source.driver.truncation import Epochs, TruncationCheck, not_behind
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.options.start_offsets import LATEST
@@ -40,8 +41,6 @@ from pyspark_wm_source.values.offsets import NOT_STARTED, STATE_TIMEOUT_MS, Idle
 from pyspark_wm_source.values.ranges import RangeResult, Split
 
 LOG = logging.getLogger("keyedwm.source")
-_END_ATTEMPTS = 4
-_END_PAUSE_S = 0.1
 
 
 class Planner:
@@ -200,7 +199,7 @@ class Planner:
             high = self._cluster.latest(there.channels, Isolation.READ_UNCOMMITTED)
         now_ms = self._now_ms()
         self._ends = dict(ends)
-        begins, restarts = self._begins(start, there, ends)
+        begins, restarts = self._begins(start, there)
         epochs = not_behind(epochs, start, restarts)
         restarts = self._truncated(start, epochs, restarts) | restarts
         answers = BrokerAnswers(
@@ -295,7 +294,7 @@ class Planner:
         LOG.warning("%s: it is ignored (failOnDataLoss=false)", problem)
 
     def _begins(
-        self, start: QueryOffset, there: Assignment, ends: Mapping[TopicPartition, int]
+        self, start: QueryOffset, there: Assignment
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         """Return the first offsets of channels that the last offset does not have, and of channels of recreated topics.
 
@@ -317,10 +316,6 @@ class Planner:
                         f"{tp} appeared while the query ran, and its log does not hold {missing_offsets} any more"
                     )
                 )
-        for tp, position in back.items():
-            if tp not in new and ends[tp] < position:
-                ids = start.topic_ids.get(tp.topic), there.topic_ids.get(tp.topic)
-                self._stop_on_loss(ShortLog(tp, ends[tp], position, *ids).error())
         return begins | back | {tp: firsts[tp] for tp in new}, {tp: firsts[tp] for tp in again}
 
     def _truncated(
@@ -359,17 +354,19 @@ class Planner:
         there: Assignment,
     ) -> dict[TopicPartition, int]:
         """Raise DataLossError for log ends below the query's positions (with failOnDataLoss=false: warn)."""
-        checked = dict(ends)
-        for attempt in range(_END_ATTEMPTS):
-            behind = sorted(tp for tp, end in checked.items() if tp not in restarts and end < _stands_at(start, tp))
-            if not behind:
-                return checked
-            # A leader that just took over can answer with an older end for a moment (KAFKA-7703).
-            time.sleep(_END_PAUSE_S * attempt)
-            checked |= self._cluster.latest(behind)
-        for tp in behind:
-            at = _stands_at(start, tp)
-            if tp in start.channels:
+        recreated = there.recreated(start.topic_ids)
+        positions = {
+            tp: _stands_at(start, tp) for tp in sorted(ends) if tp not in restarts and tp.topic not in recreated
+        }
+
+        def behind(answer: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+            return [tp for tp, position in positions.items() if answer[tp] < position]
+
+        # A leader that just took over can answer with an older end for a moment (KAFKA-7703).
+        checked = confirmed(dict(ends), behind, lambda answer: answer | self._cluster.latest(behind(answer)))
+        for tp in behind(checked):
+            at = positions[tp]
+            if tp not in start.begins:
                 ids = start.topic_ids.get(tp.topic), there.topic_ids.get(tp.topic)
                 self._stop_on_loss(ShortLog(tp, checked[tp], at, *ids).error())
             else:
@@ -392,6 +389,6 @@ class Planner:
 
 
 def _stands_at(start: QueryOffset, tp: TopicPartition) -> int:
-    """The next offset to read of a channel; 0 if the channel is new."""
-    before = start.channels.get(tp)
+    """The next offset to read of a channel, also of one that was absent for a while; 0 if the channel is new."""
+    before = start.channels.get(tp) or start.retired.get(tp)
     return start.begins.get(tp, 0) if before is None else before.next_offset

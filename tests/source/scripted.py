@@ -46,11 +46,12 @@ class Log:
 
 @dataclass
 class ScriptedCluster:
-    """`logs` is the truth; `stale`: metadata answers that come before the true one."""
+    """`logs` is the truth; `stale`, `stale_ends`: answers about metadata and log ends that come before the true one."""
 
     logs: dict[TopicPartition, Log]
     ids: dict[str, str] = field(default_factory=dict)
     stale: list[dict[str, tuple[int, ...]]] = field(default_factory=list)
+    stale_ends: list[dict[TopicPartition, int]] = field(default_factory=list)
     committed: dict[str, dict[TopicPartition, Committed]] = field(default_factory=dict)
     refusal: Exception | None = None
     requests: list[str] = field(default_factory=list)
@@ -86,7 +87,9 @@ class ScriptedCluster:
         self, places: Iterable[tuple[str, int]], isolation: Isolation | None = None
     ) -> dict[TopicPartition, int]:
         logs = {TopicPartition(*tp): self.logs[TopicPartition(*tp)] for tp in places}
-        return {tp: log.high if isolation is Isolation.READ_UNCOMMITTED else log.stable for tp, log in logs.items()}
+        stale = self.stale_ends.pop(0) if self.stale_ends else {}
+        is_high = isolation is Isolation.READ_UNCOMMITTED
+        return {tp: stale.get(tp, log.high if is_high else log.stable) for tp, log in logs.items()}
 
     def log_ends(
         self, places: Iterable[tuple[str, int]], isolation: Isolation | None = None

@@ -245,7 +245,7 @@ BUGS = (
     Bug("an open transaction counts as idleness", f"{_PLAN}:BrokerAnswers.uncommitted", _constant(0)),
     Bug("a backlog does not keep a channel from being idle", f"{_PLAN}:_status", _always_active),
     Bug("an idle channel never wakes", f"{_PLAN}:_status", _stays_idle),
-    Bug("one stale answer is a deleted partition", "pyspark_wm_source.driver.assignment:_PAUSES_S", lambda _: ()),
+    Bug("one stale answer is a deleted partition", "pyspark_wm_source.driver.stale_answers:PAUSES_S", lambda _: ()),
     Bug("the coalesced watermark is too high", "pyspark_wm_source.driver.planner:plan", _result(_higher)),
     Bug("the last record of a range is passed over", "pyspark_wm_source.driver.splits:equal_ranges",
         lambda right: lambda start, end, parts: right(start, max(end - 1, start), parts)),
