@@ -103,7 +103,7 @@ unit: install
 campaign: java  ## break running pipelines in every way (KILLS=40 SEED=7 WHERE=cluster TARGET=iceberg), and count what is lost, doubled, reordered
 	@$(BIN)/python -m tests.e2e.campaign --kills $(or $(KILLS),40) $(if $(SEED),--seed $(SEED)) $(if $(WHERE),--where $(WHERE)) $(if $(TARGET),--targets $(TARGET))
 
-upgrade: java  ## start pipelines of earlier versions, kill them in mid-batch, continue with this checkout, and count rows (ARGS="--from 0.4.0 --how savepoint"; minutes a trial)
+upgrade: java build/compiled.txt  ## start pipelines of earlier versions, kill them in mid-batch, continue with this checkout, and count rows (ARGS="--from 0.4.0 --how savepoint"; minutes a trial)
 	@$(BIN)/python -m tests.upgrade $(ARGS)
 
 simulate: install  ## play seeds of a simulated cluster with faults (SEEDS=200 FROM=1): rows must be exact, once, in order; WEEK=1 plays a week of each

@@ -48,7 +48,7 @@ def show(outcome: Outcome) -> None:
         print(f"rejected {name}: {error}")
     for name, files in outcome.changes.items():
         print(f"CHANGED by the rejected {name}: {', '.join(files)}")
-    for line in outcome.details:
+    for line in [*outcome.unreached, *outcome.details]:
         print(line)
     if outcome.rejections or outcome.continuations:
         back = f"{len(outcome.rejections)} rejected, {len(outcome.continuations)} continued"
@@ -85,6 +85,7 @@ def main() -> int:
                         upgrade(trial, version, how, version if chosen.back == SAME else chosen.back)
                     finally:
                         trial.kill()
+                        trial.wait_for_orphans()
                     show(outcome)
                     outcomes.append(outcome)
                     if outcome.is_clean:

@@ -20,13 +20,14 @@ _CHECK = "import keyedwm; print(keyedwm.__version__, keyedwm.__file__)"
 
 
 def python_of(version: str) -> Path:
-    """The interpreter of the environment in which this version is installed; built at the first call."""
+    """The interpreter of the environment in which this version is installed; built and warmed at the first call."""
     home = HOME / version
     python = home / "bin" / "python"
     if not (home / ".installed").exists():
         with tempfile.TemporaryDirectory() as sources:
             wheel = _wheel(version, Path(sources))
             _install(wheel, Path(sources) / "requirements.lock", home)
+        must(home / "bin" / "keyedwm", "warm", cwd=home)  # else each of the hundred Python processes compiles
         (home / ".installed").touch()
     name, file = must(python, "-c", _CHECK, cwd=home).split()
     if name != version or not Path(file).is_relative_to(home):

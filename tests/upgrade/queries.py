@@ -58,7 +58,7 @@ class Place:
         start = {"continueFrom": place} if place else {"startingOffsets": "earliest"}
         return {
             "kafka.bootstrap.servers": self.plan.bootstrap, "subscribe": self.plan.topic, "watermarkLag": LAG,
-            "idleTimeout": "none", "maxOffsetsPerTrigger": "600", **start,
+            "idleTimeout": "none", "maxOffsetsPerTrigger": "1500", **start,
         }  # fmt: skip
 
     def rows(self, name: str) -> DataFrame:

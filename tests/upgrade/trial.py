@@ -27,14 +27,19 @@ from tests.upgrade.queries import Plan
 PROGRAM = Path(__file__).with_name("queries.py")
 NEW = "this checkout"
 LIMIT_S, LOOK_S, PAUSE_S = 600.0, 0.05, 0.8
+ORPHANS_S = 60.0  # that Python processes may outlive their JVM
+READ_S = 3.0  # between two readings of all results
 BATCHES = 2  # that each version commits before it is stopped
+# Python processes write byte code, and are of the version's own environment.
+UNSET = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "VIRTUAL_ENV"}
 STATE = "=== Streaming Query ==="  # Spark's plans and offsets follow it in an error
 
 
 @dataclass
 class Outcome:
     """What came of a trial. failures: queries that failed, with their errors; rejections: those of the old version,
-    after it was started again, with the names of the files that it changed."""
+    after it was started again, with the names of the files that it changed; unreached: what a trial waited for in
+    vain."""
 
     version: str
     how: str
@@ -50,6 +55,7 @@ class Outcome:
     changes: dict[str, list[str]] = field(default_factory=dict)
     continuations: list[str] = field(default_factory=list)
     details: list[str] = field(default_factory=list)
+    unreached: list[str] = field(default_factory=list)
 
     def count(self, name: str, exact: Counter[Row], rows: Counter[Row]) -> None:
         """Count the rows of a query that are missing, there twice, or not of the exact result."""
@@ -63,7 +69,7 @@ class Outcome:
 
     @property
     def is_clean(self) -> bool:
-        return not (self.lost or self.doubled or self.wrong or self.failures or self.changes)
+        return not (self.lost or self.doubled or self.wrong or self.failures or self.changes or self.unreached)
 
 
 class Trial:
@@ -93,20 +99,40 @@ class Trial:
         python = sys.executable if version == NEW else python_of(version)
         self.lives += 1
         self.log(f"keyedwm {version} starts")
-        unset = {"PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "VIRTUAL_ENV"}
+        temporary = self.directory / "tmp"
+        temporary.mkdir(exist_ok=True)
+        ours = {name: value for name, value in os.environ.items() if name not in UNSET}
         with (self.directory / f"log-{self.lives}").open("w") as log:
             self._process = subprocess.Popen(
                 [python, "-W", "ignore", PROGRAM, self.directory, str(self.lives)], cwd=self.directory,
-                env={name: value for name, value in os.environ.items() if name not in unset},
+                env={**ours, "TMPDIR": str(temporary), "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={temporary}"},
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 
     def kill(self) -> None:
-        """SIGKILL for the driver, its JVM and all that they started."""
+        """SIGKILL for the driver and its JVM. Their Python processes, in groups of their own, end by themselves."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+
+    def wait_for_orphans(self) -> None:
+        """Wait until no Python process of the killed program is left."""
+        deadline_s = time.monotonic() + ORPHANS_S
+        while (orphans := self._orphans()) and time.monotonic() < deadline_s:
+            time.sleep(PAUSE_S)
+        if orphans:
+            self.outcome.unreached.append(f"{len(orphans)} Python processes outlived life {self.lives}")
+        for pid in orphans:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _orphans(self) -> list[int]:
+        """The processes of the program's session."""
+        if self._process is None:
+            return []
+        command = ["ps", "-s", str(self._process.pid), "-o", "pid="]
+        return [int(pid) for pid in subprocess.run(command, capture_output=True, check=False).stdout.split()]
 
     def batches(self, name: str, log: str) -> int:
         """The newest batch in a log of the query's checkpoint, -1 for none."""
@@ -137,23 +163,29 @@ class Trial:
         for name, error in self.errors().items():
             self.outcome.failures.setdefault(name, f"in life {self.lives}: {error}")
 
-    def wait(self, reached: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> bool:
-        """Wait for something that the program does; a query that fails meanwhile is noted."""
-        deadline_s = time.monotonic() + limit_s
+    def wait(self, reached: Callable[[], bool], what: str, look_s: float = LOOK_S) -> bool:
+        """Wait for something that the program does, as long as queries commit batches."""
+        commits, deadline_s = self.commits(), time.monotonic() + LIMIT_S
         while not reached():
             is_over = self._process is not None and self._process.poll() is not None
+            if (now := self.commits()) != commits:
+                commits, deadline_s = now, time.monotonic() + LIMIT_S
             if is_over or time.monotonic() > deadline_s:
                 if reached():
                     return True
-                reason = "the program ended" if is_over else f"{limit_s:.0f} s passed"
-                self.outcome.details.append(f"life {self.lives}: {reason} before {what}")
+                reason = "the program ended" if is_over else f"{LIMIT_S:.0f} s passed without a batch"
+                self.outcome.unreached.append(f"life {self.lives}: {reason} before {what}")
                 return False
-            time.sleep(LOOK_S)
+            time.sleep(look_s)
         return True
+
+    def commits(self) -> dict[str, int]:
+        """The newest batch that each query has committed."""
+        return {name: self.batches(name, "commits") for name in self.active}
 
     def work(self, batches: int = BATCHES) -> None:
         """Wait until each query has committed so many batches more."""
-        before = {name: self.batches(name, "commits") for name in self.active}
+        before = self.commits()
         self.log(f"works from batches {sorted(before.values())}")
 
         def reached() -> bool:
@@ -192,13 +224,16 @@ class Trial:
         self.feed.send_last()
         self.log(f"all {sum(map(len, self.feed.sent)):,} records are sent")
         answers = {name: ANSWERS[name].exact(self.feed) for name in self.active}
+        incomplete = set(answers)
 
         def complete() -> bool:
+            """Two looks after the last missing result is there, in case that a batch brings too many."""
             self.note_failures()
-            time.sleep(1)
-            return all(not answers[name] - self.results(name) for name in self.active) and not self.in_flight()
+            was_complete = not incomplete & set(self.active)
+            incomplete.difference_update([name for name in incomplete if not answers[name] - self.results(name)])
+            return was_complete and not self.in_flight()
 
-        self.wait(complete, "all results are there")
+        self.wait(complete, "all results are there", READ_S)
         self.kill()
         self.outcome.records = sum(map(len, self.feed.sent))
         for name in self.active:
@@ -255,20 +290,23 @@ def _downgrade(trial: Trial, version: str) -> None:
     """Kill this checkout in mid-batch and start the old version on its checkpoints: each query is rejected before
     anything is written, or it continues."""
     trial.kill_in_a_batch()
-    time.sleep(PAUSE_S)  # Python processes of the killed Spark end
+    trial.wait_for_orphans()
     outcome, names = trial.outcome, trial.active
     before = {name: digest(trial.directory, name, trial.plan.checkpoints) for name in names}
-    commits = {name: trial.batches(name, "commits") for name in names}
+    commits = trial.commits()
     trial.start(version)
 
     def continuations() -> list[str]:
         return [name for name in names if trial.batches(name, "commits") > commits[name]]
 
     trial.wait(lambda: {*continuations(), *trial.errors()} >= set(names), "each query is rejected or continues")
-    outcome.continuations += continuations()
-    outcome.rejections |= trial.errors()
     trial.kill()
-    for name in trial.errors():
+    trial.wait_for_orphans()
+    errors, continued = trial.errors(), continuations()
+    outcome.continuations += continued
+    outcome.rejections |= {name: error for name, error in errors.items() if name not in continued}
+    outcome.failures |= {name: f"after it continued: {errors[name]}" for name in continued if name in errors}
+    for name in outcome.rejections:
         after = digest(trial.directory, name, trial.plan.checkpoints)
         if files := sorted(path for path in before[name] | after if before[name].get(path) != after.get(path)):
             outcome.changes[name] = files
