@@ -169,7 +169,8 @@ def _hourly(events: list[Event]) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Answer:
-    """The columns of a query's results, and its exact rows. with_last: the last records have results, too."""
+    """The columns of a query's results, and its exact rows. with_last: the last records have results, too, because
+    the query does not wait for the watermark with them."""
 
     columns: tuple[str, ...]
     rows: Callable[[list[Event]], Iterable[Row]]
@@ -189,9 +190,9 @@ ANSWERS: Mapping[str, Answer] = {
     "unloaded": Answer(_TOTALS, _hours),
     "store": Answer(("shop", "start_ms", "records", "middle"), _medians),
     "per_key": Answer(_TOTALS, _hours),
-    "join": Answer(_PAIR, _near),
+    "join": Answer(_PAIR, _near, with_last=True),
     "latest": Answer(_PAIR, _latest),
-    "window_join": Answer(_PAIR, _pairs_of_hours),
+    "window_join": Answer(_PAIR, _pairs_of_hours, with_last=True),
     "deduplicate": Answer(("shop", "n"), _once, with_last=True),
     "running": Answer(("shop", "n", "records", "total"), _running),
     "process": Answer(("shop", "hour", "n"), _hourly),

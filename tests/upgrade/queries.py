@@ -3,7 +3,8 @@
 Run: PYTHON queries.py DIRECTORY LIFE   (DIRECTORY/plan.json has the queries; the program ends with its parent)
 
 Rule: it runs with the keyedwm of the interpreter's environment, imports nothing of this repository, and calls only
-what every version since 0.3.0 has. It writes what happens into DIRECTORY/events.jsonl and retries nothing.
+what every version since 0.3.0 has. It writes what happens into DIRECTORY/events.jsonl. It starts a query again for one
+reason: Spark waits only ten seconds for a Python process, and a host with this many queries can take longer.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 LOOK_S = 0.1
+STARVED = ("Python worker failed to connect back", "Spark waited ten seconds for a Python process")
+STARTS = 5  # of a query in a life
 # Nothing is late: the records of a partition are less than two hours out of order.
 LAG = "2 hours"
 EVENTS = ("shop", "n", "event_time", "watermark", "control")
@@ -58,7 +62,7 @@ class Place:
         start = {"continueFrom": place} if place else {"startingOffsets": "earliest"}
         return {
             "kafka.bootstrap.servers": self.plan.bootstrap, "subscribe": self.plan.topic, "watermarkLag": LAG,
-            "idleTimeout": "none", "maxOffsetsPerTrigger": "1500", **start,
+            "idleTimeout": "none", "maxOffsetsPerTrigger": "6000", **start,
         }  # fmt: skip
 
     def rows(self, name: str) -> DataFrame:
@@ -312,6 +316,7 @@ class Runner:
         text = json.loads((directory / "plan.json").read_text())
         self.plan = Plan(**{**text, "queries": tuple(text["queries"])})
         self.at = Place(_spark(directory), directory, self.plan)
+        self.starts: Counter[str] = Counter()
 
     def run(self) -> None:
         from pyspark.errors import PySparkException
@@ -319,21 +324,32 @@ class Runner:
         from keyedwm.core.errors import KeyedwmError
         from keyedwm.spark import reason
 
+        waiting = list(self.plan.queries)
         running: dict[str, StreamingQuery] = {}
-        for name in self.plan.queries:
-            try:
-                if query := self._begin(name):
-                    running[name] = query
-            except (KeyedwmError, PySparkException) as error:  # noqa: PERF203 - the next query starts all the same
-                self.report("failed", name, str(error))
         parent = os.getppid()
-        while running and os.getppid() == parent:
+        while (waiting or running) and os.getppid() == parent:
+            for name in [waiting.pop(0) for _ in waiting.copy()]:
+                try:
+                    if query := self._begin(name):
+                        running[name] = query
+                except (KeyedwmError, PySparkException) as error:  # noqa: PERF203 - the next query starts all the same
+                    waiting += self._after(name, str(error), str(error))
             for name in [name for name, query in running.items() if not query.isActive]:
                 query = running.pop(name)
-                error = query.exception()
-                self.report("failed" if error else "ended", name, str(reason(query) or error) if error else "")
+                if error := query.exception():
+                    waiting += self._after(name, str(error), str(reason(query) or error))
+                else:
+                    self.report("ended", name)
             time.sleep(LOOK_S)
         self.report("over", "")
+
+    def _after(self, name: str, error: str, reason: str) -> list[str]:
+        """Report a failed query; its name if it must be started again."""
+        self.starts[name] += 1
+        is_starved = any(text in error or text in reason for text in STARVED)
+        is_again = is_starved and self.starts[name] < STARTS
+        self.report("starved" if is_again else "failed", name, reason)
+        return [name] if is_again else []
 
     def _begin(self, name: str) -> StreamingQuery | None:
         """Start a query, or write its savepoint."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.upgrade.answers import ANSWERS, Event
+from tests.upgrade.answers import ANSWERS, LAST_MS, Event
 from tests.upgrade.queries import QUERIES
 from tests.upgrade.trial import Outcome
 
@@ -20,6 +20,13 @@ def test_a_missing_row_is_lost_a_repeated_one_doubled_and_an_unknown_one_wrong()
 
 def test_every_query_has_an_answer():
     assert list(ANSWERS) == list(QUERIES)
+
+
+def test_joins_emit_also_the_pairs_of_the_last_records():
+    last = [Event("a", number, LAST_MS) for number in (4, 5)]
+    for name in ("join", "window_join"):
+        assert ANSWERS[name].with_last
+        assert list(ANSWERS[name].rows(last)) == [("a", 4, 5)]
 
 
 def test_a_session_ends_after_the_gap_and_a_duplicate_is_one_of_a_row_that_passed():
