@@ -44,6 +44,12 @@ def value(figures: Figures, metric: Metric, *labels: str) -> float:
     return values(figures, metric)[labels]
 
 
+def with_source(progress: StreamingQueryProgress, **fields: str) -> StreamingQueryProgress:
+    """Return the progress with other fields of its source."""
+    fields_of_json: dict[str, Any] = progress._jdict
+    return StreamingQueryProgress.fromJson({**fields_of_json, "sources": [{**fields_of_json["sources"][0], **fields}]})
+
+
 @dataclass
 class Told:
     """A query over a simulation; each `progress` plans a batch and tells it."""

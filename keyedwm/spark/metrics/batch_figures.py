@@ -24,7 +24,7 @@ from pyspark_wm_source.values.offsets import QueryOffset, from_spark_offsets
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import SourceProgress, StreamingQueryProgress
 
-_FIELD = '"state_key"'  # a field that only our offsets have
+_FIELD = "state_key"  # a field of our offsets; another source may have it as a name of a topic
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,6 @@ class SourceFigures:
                 yield tp.topic, tp.partition, emitted_ms(channel, key)
 
 
-def summed(counts: Mapping[str, Mapping[str, int]]) -> int:
-    """Return the sum of the counts over all topics and partitions."""
-    return sum(n for of_topic in counts.values() for n in of_topic.values())
-
-
 _FIELDS = {
     "late_rows": of.OPERATOR_LATE,
     "null_event_time_rows": of.OPERATOR_NULL_TIMES,
@@ -143,7 +138,8 @@ def operator_figures(progress: StreamingQueryProgress) -> Iterator[tuple[Metric,
         yield of.SPARK_BYTES, labels, operator.memoryUsedBytes
 
 
-_MARK = "held_by"  # a field that only our sources report
+# Fields that our sources report. Another source may have one of them, such as Kafka's own a topic of the name.
+_FACTS = frozenset(["batch", "reads", "watermark", "held_by", "causes", "idle", "backlog", "recovery_reads"])
 
 
 def facts_of(source: SourceProgress) -> dict[str, Any] | None:
@@ -156,12 +152,24 @@ def facts_of(source: SourceProgress) -> dict[str, Any] | None:
         facts = json.loads(source.latestOffset or "null")
     except ValueError:
         return None  # another source's own format
-    if isinstance(facts, dict) and _MARK in facts:
-        return facts
-    if _FIELD not in (source.endOffset or ""):
+    if f'"{_FIELD}"' not in (source.endOffset or ""):
         return None
-    logged = facts_of_log(QueryOffset.from_json(json.loads(source.endOffset)))
-    return logged | (facts if isinstance(facts, dict) else {})
+    if isinstance(facts, dict) and facts.keys() >= _FACTS:
+        return facts
+    end = _own_offset(source.endOffset)
+    if end is None:
+        return None
+    return facts_of_log(QueryOffset.from_json(end)) | (facts if isinstance(facts, dict) else {})
+
+
+def _own_offset(text: str) -> dict[str, Any] | None:
+    """Return the JSON of an offset; None if it is of another source."""
+    try:
+        end = json.loads(text)
+    except ValueError:
+        return None
+    is_own = isinstance(end, dict) and isinstance(end.get(_FIELD), str) and isinstance(end.get("version"), int)
+    return end if is_own else None
 
 
 def facts_of_log(planned: QueryOffset) -> dict[str, Any]:

@@ -7,19 +7,25 @@ query that ended stay until another query gets its name, or until _MOST_ENDED la
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from keyedwm.core.errors import KeyedwmError
+from keyedwm.core.text import words_of
 from keyedwm.spark.metrics import catalogue as of
-from keyedwm.spark.metrics.batch_figures import SourceFigures, operator_figures, summed
+from keyedwm.spark.metrics.batch_figures import SourceFigures, operator_figures
 from keyedwm.spark.metrics.catalogue import Metric
+from keyedwm.spark.metrics.rising_counts import RisingCount
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+LOG = logging.getLogger("keyedwm.metrics")
 _MOST_ENDED = 20
+_UNREADABLE = (ArithmeticError, AttributeError, KeyedwmError, LookupError, TypeError, ValueError)
 _COUNTERS = {
     of.LATE: "late_events",
     of.UNREADABLE: "bad_event_times",
@@ -39,13 +45,29 @@ class Sample(NamedTuple):
 
 @dataclass
 class _Source:
-    """The figures of a source. advances: watermark key -> the watermark, and the time when it was first seen."""
+    """The figures of a source. advances: watermark key -> the watermark, and the time when it was first seen.
+
+    counts: by metric and the labels after the source's. is_unreadable: a warning has said so.
+    """
 
     figures: SourceFigures
     batch: int | None = None
     batch_reads: int = 0
     completed_s: float = 0.0
     advances: dict[str, tuple[int | None, float]] = field(default_factory=dict)
+    counts: dict[tuple[Metric, tuple[str, ...]], RisingCount] = field(default_factory=dict)
+    is_unreadable: bool = False
+
+    def update_counts(self) -> None:
+        """Take the counts of the present offset; a reason that it has no more keeps its count."""
+        facts = self.figures.facts
+        present: dict[tuple[Metric, tuple[str, ...]], Mapping[str, Mapping[str, int]]] = {
+            (metric, ()): facts.get(fact, {}) for metric, fact in _COUNTERS.items()
+        }
+        for reason, counts in facts.get("bad_values", {}).items():
+            present[of.BAD_VALUES, (reason,)] = counts
+        for place in {**self.counts, **present}:
+            self.counts.setdefault(place, RisingCount()).update(present.get(place, {}))
 
 
 @dataclass
@@ -91,7 +113,7 @@ class Figures:
     def started(self, query_id: str, run: str, name: str | None, session: int = 0) -> None:
         """Add a run that starts. session: its listener's number; active queries of one session have different names."""
         with self._lock:
-            query = self._moved(query_id, run, name, session, self._label_of_start(query_id, name, session))
+            query = self._query_at(query_id, run, name, session, self._label_of_start(query_id, name, session))
             if query.run != run:
                 query.forget_operators()
             query.run, query.name, query.active, query.ended_s = run, name, True, None
@@ -118,7 +140,7 @@ class Figures:
             label = self._label(query_id) or self._free_label(query_id, name, session)
             if label is None:
                 return
-            query = self._moved(query_id, str(progress.runId), name, session, label)
+            query = self._query_at(query_id, str(progress.runId), name, session, label)
             query.batch_duration_s = progress.batchDuration / 1_000
             query.count(of.BATCHES, 1)
             query.count(of.INPUT_ROWS, progress.numInputRows or 0)
@@ -186,7 +208,7 @@ class Figures:
             return label
         return None if owner.session == session else f"{label} {query_id}"
 
-    def _moved(self, query_id: str, run: str, name: str | None, session: int, label: str) -> _Query:
+    def _query_at(self, query_id: str, run: str, name: str | None, session: int, label: str) -> _Query:
         """Return the query as the last one of the order, with this label; drop another query that had the label.
 
         Only a start changes the query's run: Spark may report the last batches of a run after the next start.
@@ -205,6 +227,7 @@ class Figures:
         now_s = self._clock_s()
         source = query.sources.setdefault(number, _Source(figures))
         source.figures = figures
+        source.update_counts()
         if figures.has_batch and figures.batch != source.batch:
             source.batch, source.batch_reads, source.completed_s = figures.batch, figures.reads, now_s
             query.count(of.RECORDS, source.batch_reads, number)
@@ -222,14 +245,28 @@ class Figures:
         for (metric, labels), value in (*query.counts.items(), *query.gauges.items()):
             yield Sample(metric, (name, *labels), value)
         for number, source in query.sources.items():
-            subject = (name, number)
-            if source.batch is not None:
-                yield Sample(of.SNAPSHOT_ID, subject, source.batch)
-                yield Sample(of.SNAPSHOT_TIME, subject, source.completed_s)
-                yield Sample(of.BATCH_RECORDS, subject, source.batch_reads)
-            yield from _of_watermarks(subject, source, now_s)
-            yield from _of_facts(subject, source.figures)
-            yield from self._of_partitions(subject, source.figures, now_s)
+            yield from self._of_source((name, number), source, now_s)
+
+    def _of_source(self, subject: tuple[str, ...], source: _Source, now_s: float) -> Sequence[Sample]:
+        """Return the samples of a source; none if its offset cannot be read: other figures do not depend on it."""
+        try:
+            return list(self._read_source(subject, source, now_s))
+        except _UNREADABLE as error:
+            if not source.is_unreadable:
+                LOG.warning("metrics: source %s of query %s cannot be read: %s", *reversed(subject), words_of(error))
+            source.is_unreadable = True
+            return []
+
+    def _read_source(self, subject: tuple[str, ...], source: _Source, now_s: float) -> Iterator[Sample]:
+        if source.batch is not None:
+            yield Sample(of.SNAPSHOT_ID, subject, source.batch)
+            yield Sample(of.SNAPSHOT_TIME, subject, source.completed_s)
+            yield Sample(of.BATCH_RECORDS, subject, source.batch_reads)
+        for (metric, labels), count in source.counts.items():
+            yield Sample(metric, (*subject, *labels), count.total)
+        yield from _of_watermarks(subject, source, now_s)
+        yield from _of_facts(subject, source.figures)
+        yield from self._of_partitions(subject, source.figures, now_s)
 
     def _of_partitions(self, subject: tuple[str, ...], figures: SourceFigures, now_s: float) -> Iterator[Sample]:
         for key, skew_ms in figures.skews_ms():
@@ -257,10 +294,6 @@ def _of_facts(subject: tuple[str, ...], figures: SourceFigures) -> Iterator[Samp
         yield Sample(of.BACKLOG, subject, facts["backlog"])
     yield Sample(of.RECOVERY_READS, subject, facts["recovery_reads"])
     yield Sample(of.COORDINATOR, subject, float("coordinator" not in facts))
-    for metric, fact in _COUNTERS.items():
-        yield Sample(metric, subject, summed(figures.facts.get(fact, {})))
-    for reason, counts in facts["bad_values"].items():
-        yield Sample(of.BAD_VALUES, (*subject, reason), summed(counts))
     for key, causes in facts["causes"].items():
         for cause, count in causes.items():
             yield Sample(of.HOLDERS, (*subject, key, cause), count)

@@ -13,7 +13,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from http.client import HTTPException
 from itertools import groupby
 from pathlib import Path
 from socketserver import ThreadingMixIn
@@ -151,14 +150,15 @@ class _SentExporter:
         while not self._closing.is_set():
             self._changed.wait(_AGAIN_S)
             self._changed.clear()
-            self._try()
+            if not self._closing.is_set():
+                self._try()
             self._closing.wait(_LEAST_PAUSE_S)
         self._try()
 
     def _try(self) -> None:
         try:
             self._send()
-        except (OSError, HTTPException) as error:  # HTTPException: the answer is no HTTP
+        except Exception as error:  # noqa: BLE001 (whatever it is, the thread must send the next figures)
             if not self._is_out:
                 LOG.warning("metrics cannot be sent to %s, and are tried again: %s", self.place, words_of(error))
             self._is_out = True
