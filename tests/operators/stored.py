@@ -91,7 +91,7 @@ def edges(row: dict) -> tuple[int, int]:
 def random_messages(seed: int, count: int, *, span: int = 100, channels: int = 3) -> list[Message]:
     """In order of offset by channel, with holes, out of order in time, with duplicates and redelivered runs."""
     rng = random.Random(seed)
-    names = [("a", 0), ("a", 1), ("b", 0)][:channels]
+    names = [("a", 0), ("a", 1), *(("b", partition) for partition in range(13))][:channels]
     following = {name: rng.randrange(5) for name in names}
     messages: list[Message] = []
     for at in range(count):

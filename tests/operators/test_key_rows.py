@@ -78,6 +78,19 @@ def test_beyond_a_limit_the_keys_whose_messages_lie_farthest_behind_go_and_begin
     assert operator.next_offsets() == {("t", 0): 8}
 
 
+def test_an_overlap_of_the_most_windows_is_accepted():
+    assert plan_of(hopping_key_rows(2_000_000, 2)).kind == KeyRowWindow(2_000_000, 2)
+
+
+def test_a_key_between_two_windows_keeps_its_count_whatever_the_limits():
+    operator = operator_of(hopping_key_rows(1, 3), retention=Retention(max_messages=1, max_bytes=1))
+    operator.add_message(table(new_messages(*((key, f"{key}", key) for key in range(50)))))
+    operator.flush()
+    assert operator.get_messages(0, 10**6).num_rows == 0
+    operator.add_message(table(new_messages(*((50 + key, f"{key}", key) for key in range(50)))))
+    assert operator.get_rejected()["reason"].to_pylist() == ["between windows"] * 50
+
+
 def test_closed_windows_leave_nothing_behind():
     store = MemoryStore(limits=SMALL)
     operator = WindowOperator(plan_of(tumbling_key_rows(2)), store)
@@ -106,6 +119,10 @@ INVALID_PLANS = {
         lambda: plan_of(KeyRowWindow(2, 2), retention=Retention(max_windows=3)), "give max_messages or max_bytes, not"),
     "a time": (lambda: plan_of(KeyRowWindow(2, 2), retention=Retention(time_ms=3)), "kept by number, not by time"),
     "no rows": (lambda: tumbling_key_rows(0), "the size of a window of rows is 0, it must be from 1 to"),
+    "more windows than can be shown": (
+        lambda: plan_of(hopping_key_rows(1_000_001, 1)),
+        "a message would lie in 1000001 windows, each with a result of its own, and at most 1000000 are possible",
+    ),
 }  # fmt: skip
 
 

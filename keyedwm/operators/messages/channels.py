@@ -117,8 +117,12 @@ class Channels:
     def ranks(self) -> Ints:
         """Return for each number the place of its channel in order of topic and partition."""
         ranks = np.empty(len(self.known), np.int64)
-        ranks[sorted(range(len(self.known)), key=self.known.__getitem__)] = np.arange(len(self.known))
+        ranks[self.in_order(range(len(self.known)))] = np.arange(len(self.known))
         return ranks
+
+    def in_order(self, numbers: Iterable[int]) -> list[int]:
+        """Return the numbers of channels in order of topic and partition."""
+        return sorted(numbers, key=self.known.__getitem__)
 
 
 def _differ(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:

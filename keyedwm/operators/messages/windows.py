@@ -205,6 +205,7 @@ class KeyRowWindow(RowKind):
     def check(self, settings: Settings) -> None:
         """Raise OptionError for settings that such windows cannot have."""
         RowKind.check(self, settings)
+        check_overlap(Grid(self.size, self.step))
         check_of_keys(settings)
 
 
@@ -304,7 +305,10 @@ def tumbling_key_rows(rows: int) -> KeyRowWindow:
 
 
 def hopping_key_rows(size: int, step: int) -> KeyRowWindow:
-    """Windows of `size` messages of a key in a topic and partition, one every `step` of its messages."""
+    """Windows of `size` messages of a key in a topic and partition, one every `step` of its messages.
+
+    With a step above the size a key between two windows keeps its count, which no limit drops.
+    """
     return KeyRowWindow(size, step)
 
 

@@ -265,14 +265,16 @@ class RowGridModel(ScalarModel):
             self.channels[channel].add_messages(channel_messages, now_ms)
 
     def limit(self) -> None:
-        for model in self.channels.values():
+        for _, model in sorted(self.channels.items()):
             model.limit()
         most = self.retention.max_messages
         while most is not None and len(self.holding()) > most:
-            max(self.channels.values(), key=lambda model: len(model.held_messages)).drop_oldest()
+            # The topic and the number of the partition decide between equal ones.
+            _, channel = min((-len(model.held_messages), channel) for channel, model in self.channels.items())
+            self.channels[channel].drop_oldest()
 
     def finish(self) -> None:
-        for model in self.channels.values():
+        for _, model in sorted(self.channels.items()):
             model.finish()
 
     def holding(self) -> list[Message]:

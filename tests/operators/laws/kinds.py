@@ -131,10 +131,10 @@ def case_id(part: object) -> str:
     return getattr(part, "name", None) or str(part)
 
 
-def steps(seed: object, count: int, *, has_clock: bool = True) -> list[Step]:
+def steps(seed: object, count: int, *, has_clock: bool = True, channels: int = 3) -> list[Step]:
     """Messages and watermarks, and the wall clock beside, which moves with the messages, by less or more."""
     rng, now_ms, clock_steps = random.Random(f"clock {seed}"), 0, []
-    for name, argument in split_steps(f"{seed}", random_messages(f"{seed}", count), watermarks=True):
+    for name, argument in split_steps(f"{seed}", random_messages(f"{seed}", count, channels=channels), watermarks=True):
         now_ms += rng.choice([0, 1, 3, 10])
         clock_steps.append((name, argument, now_ms))
         if has_clock and rng.random() < 0.3:

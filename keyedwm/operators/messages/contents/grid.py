@@ -6,7 +6,7 @@ says; the horizon of windows of offsets always follows their messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,19 +59,20 @@ class GridContent(StoreContent, windows=HoppingWindow):
 
     def fire(self, now_ms: int) -> Iterator[Output]:
         """Yield the panes that are due by the clock."""
-        for timeline in self.timelines.values():
+        for timeline in self._in_turn():
             yield from timeline.on_timer(now_ms)
 
     def shrink(self) -> Iterator[Output]:
         """Drop the oldest window, until nothing is beyond a limit."""
-        while (timeline := self._over_retention()) is not None:
+        timelines = self._in_turn()
+        while (timeline := self._over_retention(timelines)) is not None:
             end = timeline.oldest()[1]
             yield from timeline.show_unfinished(end)
             yield from self._release(timeline, end, over_limit=True)
 
     def end(self) -> Iterator[Output]:
         """Complete and release all windows."""
-        for timeline in self.timelines.values():
+        for timeline in self._in_turn():
             yield from timeline.advance(HIGHEST)
             yield from self._release(timeline, HIGHEST)
 
@@ -99,6 +100,10 @@ class GridContent(StoreContent, windows=HoppingWindow):
     def of_input(self, number: int) -> BufferedAxes:
         """Return the messages on the timelines."""
         return BufferedAxes(self._inputs[number], self.timelines)
+
+    def _in_turn(self) -> list[WindowBuffer]:
+        """Return the timelines in the order in which they yield panes and, if they hold equally much, drop windows."""
+        return list(self.timelines.values())
 
     def _timeline(self, number: int) -> WindowBuffer:
         if number not in self.timelines:
@@ -133,15 +138,15 @@ class GridContent(StoreContent, windows=HoppingWindow):
         yield from timeline.expire(last)
         self._counter.release(*timeline.forgotten(), 1, over_limit=over_limit)
 
-    def _over_retention(self) -> WindowBuffer | None:
+    def _over_retention(self, timelines: Sequence[WindowBuffer]) -> WindowBuffer | None:
         """Return the timeline whose oldest window must go: with too many windows, or the most of too many messages."""
-        limits, holding = self._plan.retention, [one for one in self.timelines.values() if len(one.store.slices)]
+        limits, holding = self._plan.retention, [one for one in timelines if len(one.store.slices)]
         for timeline in holding:
             if limits.max_windows is not None and timeline.oldest()[0] > limits.max_windows:
                 return timeline
         for place, most in enumerate((limits.max_messages, limits.max_bytes)):
             if most is not None and sum(timeline.store.totals[place] for timeline in holding) > most:
-                return max(holding, key=lambda timeline: timeline.store.totals[place])
+                return max(holding, key=lambda timeline: timeline.store.totals[place])  # the first of equal ones
         return None
 
 
@@ -150,9 +155,13 @@ class RowGridContent(GridContent, windows=RowWindow):
 
     def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Hold the messages of each channel; they move its horizon."""
-        for number in sorted_distinct(messages.channels).tolist():
+        for number in self.channels.in_order(sorted_distinct(messages.channels).tolist()):
             yield from self._take_in_turn(self._timeline(number), messages.filter(messages.channels == number), now_ms)
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
         """Panes of rows have no event time, so no pane is behind a watermark."""
         return watermark_ms
+
+    def _in_turn(self) -> list[WindowBuffer]:
+        """Return the timelines by topic and partition: their numbers depend on which message was read first."""
+        return [self.timelines[number] for number in self.channels.in_order(self.timelines)]

@@ -2,7 +2,8 @@
 
 Rule: the number of the key's messages there decides which windows are complete, and how many of the last messages are
 held for incomplete windows. Places count from 0 on for each key, in order of offset. The first of these windows holds
-every message that is held.
+every message that is held. Limits count held messages. A key between two windows holds none, and its count stays for
+ever: without the count its next message would open a window.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,8 @@ from keyedwm.operators.messages.message_counter import Messages
 from keyedwm.operators.messages.window_content import ContentContext, WindowContent
 from keyedwm.operators.panes import EveryBy, Now, PanePolicy, PaneTiming, WindowFilter
 from keyedwm.operators.results import Output
+
+SideAxis: TypeAlias = tuple[JoinInputState, JoinWindowBuffer]
 
 
 class JoinedGrids(WindowContent):
@@ -84,7 +86,8 @@ class JoinedGrids(WindowContent):
 
     def shrink(self) -> Iterator[Output]:
         """Drop the oldest windows beyond the limits of size."""
-        while (fullest := self._over_retention()) is not None:
+        in_turn = [(side, axis) for side in self.sides for axis in side.in_turn()]
+        while (fullest := self._over_retention(in_turn)) is not None:
             side, axis = fullest
             end = axis.oldest()[1]
             yield from self._show_waiting(self._may_match(end - axis.grid.size + axis.grid.step))
@@ -326,14 +329,17 @@ class JoinedGrids(WindowContent):
         for side, axis, before in leaving:
             side.counter.release(axis.forget(before)[0])
 
-    def _over_retention(self) -> tuple[JoinInputState, JoinWindowBuffer] | None:
-        """Return the axis that must drop a window: with too many windows, else the oldest (for rows, the fullest)."""
+    def _over_retention(self, in_turn: Sequence[SideAxis]) -> SideAxis | None:
+        """Return the axis that must drop a window: with too many windows, else the oldest (for rows, the fullest).
+
+        The first of equal axes has its turn.
+        """
         limits = self._plan.retention
         totals = [side.totals for side in self.sides]
         too_much = (
             limits.max_messages is not None and sum(messages for messages, _ in totals) > limits.max_messages
         ) or (limits.max_bytes is not None and sum(size for _, size in totals) > limits.max_bytes)
-        axes = [(side, axis) for side in self.sides for axis in side.axes.values() if len(axis.store.slices)]
+        axes = [(side, axis) for side, axis in in_turn if len(axis.store.slices)]
         for side, axis in axes:
             if limits.max_windows is not None and axis.oldest()[0] > limits.max_windows:
                 return side, axis

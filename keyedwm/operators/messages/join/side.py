@@ -60,6 +60,11 @@ class JoinInputState:
         for channel, axis in self.axes.items():
             yield 2 * channel + self._number, axis
 
+    def in_turn(self) -> list[JoinWindowBuffer]:
+        """Return the axes by topic and partition: their numbers depend on which message was read first."""
+        numbers = self.channels.in_order(self.axes) if self._plan.is_rows else self.axes
+        return [self.axes[number] for number in numbers]
+
     @property
     def totals(self) -> tuple[int, int]:
         """The number of held messages, and their bytes."""
@@ -69,7 +74,7 @@ class JoinInputState:
     def accept_messages(self, messages: Messages) -> Iterator[AcceptedRows]:
         """Yield the messages that some window accepts, axis by axis; reject the others."""
         if self._plan.is_rows:
-            for number in sorted_distinct(messages.channels).tolist():
+            for number in self.channels.in_order(sorted_distinct(messages.channels).tolist()):
                 yield self._admitted(self._axis(number), messages.filter(messages.channels == number))
         else:
             yield self._admitted(self._axis(0), messages)
@@ -100,11 +105,11 @@ class JoinInputState:
 
     def visible(self, at: Ints | None) -> pa.Table:
         """Return the held messages that do not wait; see `JoinWindowBuffer.visible`."""
-        return self._together([axis.visible(at) for axis in self.axes.values()])
+        return self._together([axis.visible(at) for axis in self.in_turn()])
 
     def waiting(self, timing: PaneTiming, filter_ends: Callable[[JoinWindowBuffer, Ints], Flags]) -> pa.Table:
         """Return the messages that wait to be shown and that `filter_ends` selects."""
-        axes = [axis for axis in self.axes.values() if axis.waits(timing)]
+        axes = [axis for axis in self.in_turn() if axis.waits(timing)]
         return self._together([axis.waiting(timing, filter_ends(axis, axis.waiting_for(timing))) for axis in axes])
 
     def _together(self, tables: list[pa.Table]) -> pa.Table:
