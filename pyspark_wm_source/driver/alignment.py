@@ -11,17 +11,19 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from keyedwm.core.axis import PropagatedState
+from keyedwm.core.axis import NO_COUNTS, PropagatedState
 from keyedwm.core.barriers import align
+from keyedwm.core.errors import KeyedwmError
 from keyedwm.core.inline import HEADER, UpstreamBarrier, decode_cut
-from keyedwm.kafka.client.errors import OffsetOutOfRangeError
+from keyedwm.kafka.client.errors import CorruptRecordError, OffsetOutOfRangeError
 from keyedwm.kafka.client.values import Isolation, TopicPartition
 from keyedwm.kafka.records.read import ColumnSelection, ControlRecord
 from keyedwm.kafka.requests.cluster import Cluster
-from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from pyspark_wm_source.driver.plan import shared_out
+from pyspark_wm_source.task.fetching import OnLoss, fetch
 from pyspark_wm_source.task.propagated import check_query, other_query_reason, place
 from pyspark_wm_source.values.control_authors import ControlAuthors
+from pyspark_wm_source.values.ranges import ChannelRange
 
 LOG = logging.getLogger("keyedwm.source")
 _FIRST_LOOK = 64  # offsets: the control rows of a batch, and the markers behind them
@@ -53,11 +55,17 @@ class ChannelPosition:
 
 
 class Aligner:
-    """Finds the ends of batches; keeps the last answer, since the planner asks often while nothing is new."""
+    """Finds the ends of batches; keeps the last answer, since the planner asks often while nothing is new.
 
-    def __init__(self, cluster: Cluster, control_authors: ControlAuthors) -> None:
+    on_loss: called with each loss that the search meets. If it does not raise, lost and damaged records are skipped.
+    """
+
+    def __init__(self, cluster: Cluster, control_authors: ControlAuthors, on_loss: OnLoss) -> None:
         self._cluster = cluster
         self._control_authors = control_authors
+        self._on_loss = on_loss
+        # Whether a loss in the last search may be the answer of a broker that is behind.
+        self._is_unsure = False
         # Channel → a span that was looked through and holds no barrier.
         self._without: dict[TopicPartition, Span] = {}
         # Channel → the last control record that does not count, and why.
@@ -71,13 +79,14 @@ class Aligner:
         """
         if self._last_ends is not None and self._last_ends[0] == channels:
             return self._last_ends[1]
+        self._is_unsure = False
         shares = shared_out({tp: max(c.end - c.position, 0) for tp, c in channels.items()}, limit)
         candidates = self._candidates(channels, shares)
         ends = {tp: channel.position for tp, channel in channels.items()}
         for topic in sorted({tp.topic for tp in channels}):
             own = {tp: channel for tp, channel in channels.items() if tp.topic == topic}
             ends |= self._of_topic(own, {tp: candidates[tp] for tp in own if tp in candidates})
-        self._last_ends = (dict(channels), ends)
+        self._last_ends = None if self._is_unsure else (dict(channels), ends)
         return ends
 
     def _candidates(
@@ -109,9 +118,16 @@ class Aligner:
             if channels[tp].end < last:  # the log was truncated or recreated
                 first, last = low, low
             left[tp] = (min(last, high), high) if first <= low < last else (low, high)
-        newest = newest_barriers(self._cluster, left, self._counting(channels))
-        self._without |= {tp: span for tp, span in spans.items() if tp not in newest}
+        newest = newest_barriers(self._cluster, left, self._counting(channels), self._pass_over)
+        if not self._is_unsure:
+            self._without |= {tp: span for tp, span in spans.items() if tp not in newest}
         return newest
+
+    def _pass_over(self, error: KeyedwmError) -> None:
+        """Let the option decide; a deleted beginning and a damaged batch hold no barrier later either."""
+        self._on_loss(error)
+        is_deleted = isinstance(error, OffsetOutOfRangeError) and error.offset < error.earliest
+        self._is_unsure |= not (is_deleted or isinstance(error, CorruptRecordError))
 
     def _counting(
         self, channels: Mapping[TopicPartition, ChannelPosition], at_most: int | None = None
@@ -139,7 +155,7 @@ class Aligner:
         aligned = {tp: at for tp, at in candidates.items() if tp not in ahead}
         waiting = {tp: (channels[tp].position, at.end) for tp, at in candidates.items() if tp in ahead}
         if waiting and snapshot is not None:
-            aligned |= newest_barriers(self._cluster, waiting, self._counting(channels, snapshot))
+            aligned |= newest_barriers(self._cluster, waiting, self._counting(channels, snapshot), self._pass_over)
         return {tp: at.end for tp, at in aligned.items()}
 
     def _why(self, tp: TopicPartition) -> str:
@@ -181,7 +197,7 @@ class BarrierFilter:
 
 
 def newest_barriers(
-    cluster: Cluster, spans: Mapping[TopicPartition, Span], counting: BarrierFilter
+    cluster: Cluster, spans: Mapping[TopicPartition, Span], counting: BarrierFilter, on_loss: OnLoss
 ) -> dict[TopicPartition, BarrierPosition]:
     """Return the newest barrier that counts in each span [low, high); looks backwards."""
     newest: dict[TopicPartition, BarrierPosition] = {}
@@ -189,7 +205,7 @@ def newest_barriers(
     left = {tp: span for tp, span in spans.items() if span[0] < span[1]}
     while left:
         looks = {tp: (max(low, high - width), high) for tp, (low, high) in left.items()}
-        newest |= _newest_in(cluster, looks, counting)
+        newest |= _newest_in(cluster, looks, counting, on_loss)
         left = {
             tp: (left[tp][0], first) for tp, (first, _) in looks.items() if tp not in newest and first > left[tp][0]
         }
@@ -198,25 +214,18 @@ def newest_barriers(
 
 
 def _newest_in(
-    cluster: Cluster, looks: dict[TopicPartition, Span], counting: BarrierFilter
+    cluster: Cluster, looks: Mapping[TopicPartition, Span], counting: BarrierFilter, on_loss: OnLoss
 ) -> dict[TopicPartition, BarrierPosition]:
     """Return the barrier of the highest snapshot; if the span has it several times, the first of them."""
     newest: dict[TopicPartition, BarrierPosition] = {}
-    while True:
-        ranges = [OffsetRange(tp.topic, tp.partition, low, high) for tp, (low, high) in sorted(looks.items())]
-        try:
-            for part in read_ranges(cluster, ranges, _BARRIERS, Isolation.READ_COMMITTED):
-                for record in part.records.control_records:
-                    tp = part.tp
-                    barrier = counting.cut_of(record, tp)
-                    if barrier is not None and (tp not in newest or barrier.snapshot > newest[tp].barrier.snapshot):
-                        newest[tp] = BarrierPosition(barrier, record.offset + 1)
-        except OffsetOutOfRangeError as error:
-            tp = TopicPartition(error.topic, error.partition)
-            low, high = looks[tp]
-            if not low < error.earliest <= high:
-                raise
-            # What is gone holds no barrier any more; whether that is a loss is judged where rows are read.
-            looks = {**looks, tp: (error.earliest, high)}
-            continue
-        return newest
+    ranges = [
+        ChannelRange(channel=tp, start=low, end=high, counts=NO_COUNTS, axes={})
+        for tp, (low, high) in sorted(looks.items())
+    ]
+    for chunk in fetch(cluster, ranges, _BARRIERS, Isolation.READ_COMMITTED, on_loss):
+        tp = ranges[chunk.range_index].channel
+        for record in chunk.records.control_records:
+            barrier = counting.cut_of(record, tp)
+            if barrier is not None and (tp not in newest or barrier.snapshot > newest[tp].barrier.snapshot):
+                newest[tp] = BarrierPosition(barrier, record.offset + 1)
+    return newest

@@ -36,6 +36,7 @@ from pyspark_wm_source.driver.stale_answers import confirmed
 from pyspark_wm_source.driver.truncation import Epochs, TruncationCheck, not_behind
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.options.start_offsets import LATEST
+from pyspark_wm_source.task.fetching import by_option
 from pyspark_wm_source.task.propagated import last_barrier
 from pyspark_wm_source.values.offsets import NOT_STARTED, STATE_TIMEOUT_MS, IdleTimeout, QueryOffset
 from pyspark_wm_source.values.ranges import RangeResult, Split
@@ -237,7 +238,7 @@ class Planner:
     ) -> dict[TopicPartition, int]:
         """Where the batch ends: behind barriers, never in the middle of a snapshot."""
         if self._aligner is None or answers.restarts:
-            self._aligner = Aligner(self._cluster, self._options.control_authors)
+            self._aligner = Aligner(self._cluster, self._options.control_authors, by_option(self._options))
         channels = {}
         for tp, end in answers.ends.items():
             before = start.channels.get(tp)

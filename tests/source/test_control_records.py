@@ -17,9 +17,9 @@ from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import ColumnSelection, ControlRecord, no_records
 from keyedwm.kafka.requests.fetch import Fetched
-from pyspark_wm_source.driver import alignment
 from pyspark_wm_source.driver.alignment import Aligner, ChannelPosition
 from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.task import fetching
 from pyspark_wm_source.task.scan import policy_run
 from pyspark_wm_source.values.control_authors import ControlAuthors
 from pyspark_wm_source.values.ranges import ChannelRange
@@ -218,7 +218,7 @@ def log(monkeypatch):
             records = replace(no_records(columns, part.end), control_records=within)
             yield Fetched(index, TopicPartition(part.topic, part.partition), records, part.end, done=True)
 
-    monkeypatch.setattr(alignment, "read_ranges", read_ranges)
+    monkeypatch.setattr(fetching, "read_ranges", read_ranges)
     return barriers, read
 
 
@@ -228,7 +228,7 @@ def position(end: int) -> dict[TopicPartition, ChannelPosition]:
 
 def test_records_without_a_barrier_are_looked_through_once(log):
     barriers, read = log
-    aligner = Aligner(None, ControlAuthors())
+    aligner = Aligner(None, ControlAuthors(), pytest.fail)
     for end in range(1_000_000, 1_000_050):
         assert aligner.ends(position(end), None) == {A: 0}
     assert sum(last - first for first, last in read) <= 1_000_100
@@ -240,7 +240,7 @@ def test_records_without_a_barrier_are_looked_through_once(log):
 
 def test_a_log_that_was_shortened_is_looked_through_again(log):
     barriers, _ = log
-    aligner = Aligner(None, ControlAuthors())
+    aligner = Aligner(None, ControlAuthors(), pytest.fail)
     assert aligner.ends(position(1_000), None) == {A: 0}
     barriers[10] = UpstreamBarrier(query="q", snapshot=0, channels={})
     assert aligner.ends(position(500), None) == {A: 11}
@@ -250,7 +250,7 @@ def test_the_aligner_passes_over_barriers_of_others(log):
     barriers, _ = log
     barriers[3] = UpstreamBarrier(query="q", snapshot=0, channels={})
     barriers[9] = UpstreamBarrier(query="forger", snapshot=7, channels={})
-    assert Aligner(None, ControlAuthors(query="q")).ends(position(20), None) == {A: 4}
+    assert Aligner(None, ControlAuthors(query="q"), pytest.fail).ends(position(20), None) == {A: 4}
 
 
 def test_at_least_once_counts_what_comes_again_apart_from_what_others_wrote():

@@ -28,10 +28,9 @@ from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import ColumnSelection, ControlRecord, no_records
 from keyedwm.kafka.requests.fetch import Fetched
 from pyspark_wm_sink.options.kafka_target import KafkaTarget
-from pyspark_wm_source.driver import alignment
 from pyspark_wm_source.driver.alignment import Aligner, ChannelPosition
 from pyspark_wm_source.options.source_options import SourceOptions
-from pyspark_wm_source.task import propagated
+from pyspark_wm_source.task import fetching, propagated
 from pyspark_wm_source.task.propagated import query_number
 from pyspark_wm_source.task.scan import policy_run
 from pyspark_wm_source.values.control_authors import ControlAuthors
@@ -187,19 +186,19 @@ def log_of(monkeypatch, own: list[ControlRecord]) -> None:
             records = replace(no_records(columns, part.end), control_records=within)
             yield Fetched(index, TopicPartition(part.topic, part.partition), records, part.end, done=True)
 
-    monkeypatch.setattr(alignment, "read_ranges", read_ranges)
+    monkeypatch.setattr(fetching, "read_ranges", read_ranges)
 
 
 def test_a_batch_ends_at_the_newest_genuine_barrier_not_at_a_copy_of_an_older_one(monkeypatch):
     signed_cut(monkeypatch, {4: 4, 10: 5, 12: 4, 14: 5})
-    aligner = Aligner(None, ControlAuthors(secret=SECRET))
+    aligner = Aligner(None, ControlAuthors(secret=SECRET), pytest.fail)
     assert aligner.ends({A: ChannelPosition(position=0, end=20, barrier=None)}, None) == {A: 11}
 
 
 def test_a_copy_of_an_earlier_querys_barrier_ends_no_batch(monkeypatch):
     log_of(monkeypatch, [genuine(12, 6, 90), of_earlier_query(14)])
     last = proven([genuine(1, 5, 80)]).axes[0].policy
-    aligner = Aligner(None, ControlAuthors(secret=SECRET))
+    aligner = Aligner(None, ControlAuthors(secret=SECRET), pytest.fail)
     assert aligner.ends({A: ChannelPosition(position=11, end=20, barrier=last)}, None) == {A: 13}
 
 
@@ -215,7 +214,7 @@ def test_a_copy_of_an_earlier_querys_barrier_ends_no_batch(monkeypatch):
 )
 def test_who_waits_for_a_barrier_is_told_which_record_does_not_count_and_why(control_authors, why, monkeypatch, caplog):
     signed_cut(monkeypatch, {4: 4, 10: 5})
-    aligner = Aligner(None, control_authors)
+    aligner = Aligner(None, control_authors, pytest.fail)
     for end in (20, 21):  # what was looked through is not read again
         assert aligner.ends({A: ChannelPosition(position=0, end=end, barrier=None)}, None) == {A: 0}
         assert f"wait for a barrier: the control record at offset 10 does not count, {why}" in caplog.text
@@ -224,7 +223,7 @@ def test_who_waits_for_a_barrier_is_told_which_record_does_not_count_and_why(con
 
 def test_copies_of_what_was_read_end_no_batch(monkeypatch):
     signed_cut(monkeypatch, {12: 4, 14: 5})
-    aligner = Aligner(None, ControlAuthors(secret=SECRET))
+    aligner = Aligner(None, ControlAuthors(secret=SECRET), pytest.fail)
     last = proven([genuine(1, 5, 80)]).axes[0].policy
     assert last.query == query_number("q")
     assert aligner.ends({A: ChannelPosition(position=11, end=20, barrier=last)}, None) == {A: 11}
