@@ -199,12 +199,16 @@ class BarrierFilter:
 def newest_barriers(
     cluster: Cluster, spans: Mapping[TopicPartition, Span], counting: BarrierFilter, on_loss: OnLoss
 ) -> dict[TopicPartition, BarrierPosition]:
-    """Return the newest barrier that counts in each span [low, high); looks backwards."""
+    """Return the newest barrier that counts in each span [low, high); looks backwards.
+
+    A signed barrier can be a copy of an older one, so with a secret the whole span is looked through at once.
+    """
     newest: dict[TopicPartition, BarrierPosition] = {}
     width = _FIRST_LOOK
     left = {tp: span for tp, span in spans.items() if span[0] < span[1]}
     while left:
-        looks = {tp: (max(low, high - width), high) for tp, (low, high) in left.items()}
+        is_whole = counting.control_authors.proven
+        looks = {tp: (low if is_whole else max(low, high - width), high) for tp, (low, high) in left.items()}
         newest |= _newest_in(cluster, looks, counting, on_loss)
         left = {
             tp: (left[tp][0], first) for tp, (first, _) in looks.items() if tp not in newest and first > left[tp][0]

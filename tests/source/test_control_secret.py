@@ -176,12 +176,13 @@ def test_without_a_secret_such_a_copy_is_refused():
 
 def signed_cut(monkeypatch, places: dict[int, int]) -> None:
     """A log with genuine barriers: offset → snapshot."""
-    log_of(monkeypatch, [genuine(at, snapshot, snapshot) for at, snapshot in sorted(places.items())])
+    log_of(monkeypatch, {A: [genuine(at, snapshot, snapshot) for at, snapshot in sorted(places.items())]})
 
 
-def log_of(monkeypatch, own: list[ControlRecord]) -> None:
+def log_of(monkeypatch, logs: dict[TopicPartition, list[ControlRecord]]) -> None:
     def read_ranges(_cluster, ranges, columns, _isolation):
         for index, part in enumerate(ranges):
+            own = logs[TopicPartition(part.topic, part.partition)]
             within = tuple(one for one in own if part.start <= one.offset < part.end)
             records = replace(no_records(columns, part.end), control_records=within)
             yield Fetched(index, TopicPartition(part.topic, part.partition), records, part.end, done=True)
@@ -195,8 +196,34 @@ def test_a_batch_ends_at_the_newest_genuine_barrier_not_at_a_copy_of_an_older_on
     assert aligner.ends({A: ChannelPosition(position=0, end=20, barrier=None)}, None) == {A: 11}
 
 
+@pytest.mark.parametrize("copies", [(12, 14), (73,), (74,), (74, 600)])  # one look is 64 offsets
+@pytest.mark.parametrize("limit", [None, 10_000])
+def test_a_copy_of_an_unread_older_barrier_cuts_no_snapshot_in_two(monkeypatch, copies, limit):
+    own = {at: genuine(at, snapshot, snapshot) for at, snapshot in {4: 4, 10: 5}.items()}
+    other = TopicPartition("t", 1)
+    logs = {
+        A: list((own | {at: genuine(at, 4, 4) for at in copies}).values()),
+        other: [genuine(at, snapshot, snapshot, other) for at, snapshot in {4: 4, 10: 5}.items()],
+    }
+    log_of(monkeypatch, logs)
+    aligner = Aligner(None, ControlAuthors(secret=SECRET), pytest.fail)
+    ends = {A: max(copies) + 1, other: 11}
+    channels = {tp: ChannelPosition(position=0, end=end, barrier=None) for tp, end in ends.items()}
+    assert aligner.ends(channels, limit) == {A: 11, other: 11}
+
+
+def test_a_partition_ahead_is_cut_before_the_copies_of_the_snapshot_that_all_show(monkeypatch):
+    other = TopicPartition("t", 1)
+    log_of(
+        monkeypatch, {A: [genuine(4, 4, 4), genuine(10, 5, 5), genuine(100, 4, 4)], other: [genuine(4, 4, 4, other)]}
+    )
+    aligner = Aligner(None, ControlAuthors(secret=SECRET), pytest.fail)
+    channels = {tp: ChannelPosition(position=0, end=end, barrier=None) for tp, end in {A: 101, other: 5}.items()}
+    assert aligner.ends(channels, None) == {A: 5, other: 5}
+
+
 def test_a_copy_of_an_earlier_querys_barrier_ends_no_batch(monkeypatch):
-    log_of(monkeypatch, [genuine(12, 6, 90), of_earlier_query(14)])
+    log_of(monkeypatch, {A: [genuine(12, 6, 90), of_earlier_query(14)]})
     last = proven([genuine(1, 5, 80)]).axes[0].policy
     aligner = Aligner(None, ControlAuthors(secret=SECRET), pytest.fail)
     assert aligner.ends({A: ChannelPosition(position=11, end=20, barrier=last)}, None) == {A: 13}
