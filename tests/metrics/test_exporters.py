@@ -77,6 +77,19 @@ def test_connections_that_send_nothing_take_no_more_than_some_files_of_the_drive
     exporter.close()
 
 
+def test_connections_that_have_ended_close_no_open_one(figures):
+    exporter = HttpExporter(figures, "127.0.0.1", 0)
+    host, _, port = exporter.place.rpartition(":")
+    with socket.create_connection((host, int(port)), 60) as slow:
+        slow.sendall(b"GET /metrics HTTP/1.0\r\n")
+        for _ in range(MOST_CONNECTIONS + 8):
+            with urllib.request.urlopen(f"http://{exporter.place}/metrics") as answer:
+                answer.read()
+        slow.sendall(b"\r\n")
+        assert slow.recv(100).startswith(b"HTTP/1.0 200")
+    exporter.close()
+
+
 def test_a_text_file_is_written_when_figures_change_and_at_the_end(figures, tmp_path):
     path = tmp_path / "keyedwm.prom"
     exporter = file_exporter(figures, str(path))

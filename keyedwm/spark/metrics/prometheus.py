@@ -86,6 +86,12 @@ class _Server(ThreadingMixIn, WSGIServer):
                 self._connections.popleft().shutdown(socket.SHUT_RDWR)
         super().process_request(request, client_address)
 
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection that has ended; only open ones count."""
+        with suppress(ValueError, IndexError):  # it was closed as the oldest; another thread removes one
+            self._connections.remove(request)
+        super().shutdown_request(request)
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of a connection that broke."""
 
