@@ -77,6 +77,8 @@ def resolve(
 def _by_timestamp(
     cluster: Cluster, bound: OffsetBound, timestamps_ms: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
+    # The ends come first: a record that is appended between the two questions lies behind them, or is a match.
+    ends = cluster.latest(timestamps_ms) if bound.no_match is NoMatch.LATEST else {}
     offsets = cluster.by_timestamp({(tp.topic, tp.partition): ms for tp, ms in timestamps_ms.items()})
     lacking = sorted(tp for tp, offset in offsets.items() if offset is None)
     if lacking and bound.no_match is NoMatch.ERROR:
@@ -84,7 +86,6 @@ def _by_timestamp(
             f"{lacking[0]} has no record at or after the starting timestamp {timestamps_ms[lacking[0]]} ms; "
             "choose an earlier one, or startingOffsetsByTimestampStrategy=latest"
         )
-    ends = cluster.latest(lacking) if lacking else {}
     return {tp: ends[tp] if offset is None else offset for tp, offset in offsets.items()}
 
 
