@@ -114,3 +114,17 @@ def test_a_join_whose_retention_changes_says_nothing_behind_what_it_passed_on(wi
     sides = {name: WindowJoinSide(name=name, schema=SCHEMA, on=("k",)) for name in ("left", "right")}
     plans = [WindowJoinPlan(window=window, retention=one, **sides, **join) for one in BY_TIME]
     assert play_batches(join_operator, plans, f"joins {seed}", 2, sides_add_up)
+
+
+def test_a_shorter_retention_passes_no_watermark_on_beyond_messages_that_are_still_accepted():
+    window, store = OnDemandWindow(10, "n >= 4"), MemoryStore()
+    before = message_operator(plan_of(window, retention=Retention(time_ms=60)), store)
+    list(before.on_watermark(0, 0, 200))
+    passed_on_ms = before.output_watermark_ms(200)
+    store.apply(before.drain())
+    after = message_operator(plan_of(window, retention=Retention(time_ms=20)), store)
+    assert after.output_watermark_ms(200) == passed_on_ms == 130
+    panes = list(after.on_rows(0, table([Message("x", 4, 131, "t", 0, 0)]), None))
+    assert [output.event_ms.tolist() for output in panes] == [[140]]
+    list(after.on_watermark(0, 0, 201))
+    assert after.output_watermark_ms(201) == 171
