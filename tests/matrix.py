@@ -121,7 +121,7 @@ def _environment(uv: Path, name: str, cell: Cell) -> Path:
     elif cell.resolution == NEWEST:
         _must(*install, "--upgrade", "-e", f"{ROOT}[test,demo,iceberg,prometheus,otel]", *cell.pins)
     else:  # the tools that test are the usual ones: what is tried are the dependencies of those who use the package
-        _must(*install, "--resolution", "lowest-direct", "-e", ROOT)
+        _must(*install, "--resolution", "lowest-direct", "-e", f"{ROOT}[iceberg]")
         bounds = _must(uv, "pip", "freeze", "--python", python, "--exclude-editable")
         (HOME / f"{name}.txt").write_text(bounds, encoding="utf-8")
         _must(*install, "-e", f"{ROOT}[test,demo]", "--constraint", HOME / f"{name}.txt")
