@@ -84,10 +84,14 @@ class Ledger(LedgerDirectory):
     def mark_published(self, entry: Entry) -> Entry:
         """Record that all transactions of an entry are committed, and delete entries that are no longer needed."""
         self.files.rename(entry_name(entry.batch, published=False), entry_name(entry.batch, published=True))
-        for batch in sorted(self._batches())[:-MOST_ENTRIES]:
+        self.delete_old(MOST_ENTRIES)
+        return replace(entry, published=True)
+
+    def delete_old(self, most: int) -> None:
+        """Delete all entries but the newest `most`."""
+        for batch in sorted(self._batches())[:-most]:
             for published in (True, False):  # both, if a rename at an address was broken off
                 self.files.delete(entry_name(batch, published=published))
-        return replace(entry, published=True)
 
     def run_history(self) -> RunHistory | None:
         """Return the runs that have written here; None in a new ledger."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
-from pyspark_wm_sink.kafka import ledger
 from tests.system.world.planted import Bug
 
 
@@ -22,17 +20,13 @@ def _keeps_all(_right: Callable[..., Any]) -> Callable[..., Any]:
     return keep
 
 
-def _deletes_none(right: Callable[..., Any]) -> Callable[..., Any]:
-    def mark(*args: Any) -> Any:
-        with mock.patch.object(ledger, "MOST_ENTRIES", 10**9):
-            return right(*args)
-
-    return mark
+def _deletes_none(_right: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *_args: None
 
 
 WEEKLY = (
     Bug("a watermark is lost when a setting changes", "pyspark_wm_source.driver.changed_settings:carried_axes",
         _no_states),
     Bug("the planner keeps every offset", "pyspark_wm_source.driver.planner:Planner._keep", _keeps_all),
-    Bug("the ledger keeps every entry", "pyspark_wm_sink.kafka.ledger:Ledger.mark_published", _deletes_none, "kafka"),
+    Bug("the ledger keeps every entry", "pyspark_wm_sink.kafka.ledger:Ledger.delete_old", _deletes_none, "kafka"),
 )  # fmt: skip

@@ -13,7 +13,7 @@ from unittest import mock
 from keyedwm.core.errors import DataLossError, KeyedwmError
 from keyedwm.testing.simulated_kafka.coordinators import NODES
 from keyedwm.testing.simulated_kafka.log import START_MS, Log
-from pyspark_wm_sink.kafka import ledger
+from pyspark_wm_sink.kafka.ledger import Ledger
 from pyspark_wm_sink.kafka.publish import LostTransactionError
 from tests.system.world import sizes
 from tests.system.world.compare import late
@@ -87,7 +87,8 @@ class Week(World):
     def trouble(self) -> None:
         """Episodes of some turns, with hours between them."""
         # As if a week had thousands of batches: the ledger has reached its bound after the first days.
-        with mock.patch.object(ledger, "MOST_ENTRIES", _LEDGER_ENTRIES):
+        delete_old = Ledger.delete_old
+        with mock.patch.object(Ledger, "delete_old", lambda ledger, _most: delete_old(ledger, _LEDGER_ENTRIES)):
             self._week(sizes.Table())
 
     def _week(self, table: sizes.Table) -> None:
