@@ -175,7 +175,7 @@ def running(home: Path, folder: Path) -> Iterator[Airflow]:
 
 def kill_in_batch(folder: Path, victim: Callable[[str], int]) -> None:
     """Kill a process with SIGKILL between the plan of a batch and its commit."""
-    checkpoint = folder / "orders.checkpoint"
+    checkpoint = folder / "hourly_orders.checkpoint"
     deadline_s = time.monotonic() + LIMIT_S
     while names(checkpoint / "offsets") <= names(checkpoint / "commits"):
         if time.monotonic() > deadline_s:
@@ -219,7 +219,7 @@ def records(number: int) -> list[Record]:
 
 def check_rows(folder: Path, runs: int) -> None:
     """Compare the table's events with the records of all runs so far."""
-    values = DeltaTable(str(folder / "orders")).to_pyarrow_table(columns=["value"])["value"]
+    values = DeltaTable(str(folder / "hourly_orders")).to_pyarrow_table(columns=["value"])["value"]
     rows = Counter(values.to_pylist())
     expected = Counter(record.value for number in range(runs) for record in records(number))
     if rows != expected:
