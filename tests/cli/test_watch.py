@@ -164,7 +164,7 @@ def test_a_broker_that_goes_away_later_is_shown_and_ends_nothing(planted, monkey
         raise UnavailableError("no broker answers")
 
     monkeypatch.setattr(planted.cluster, "partitions", fail)
-    monkeypatch.setattr(planted.cluster, "asked", [])
+    monkeypatch.setattr(planted.cluster, "requests", [])
     picture = watch._look(planted.reader())
     assert picture.trouble == "no broker answers"
     assert "fetch_offsets" not in planted.cluster.requests  # it would be waited for, too

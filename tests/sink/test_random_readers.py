@@ -24,7 +24,7 @@ def player(request):
     ]
     for package in module.PACKAGES:
         pytest.importorskip(package, reason="make install, or pip install 'keyedwm[test]', brings the readers")
-    return module.played, duckdb_with(*extensions)
+    return module.compare_readers, duckdb_with(*extensions)
 
 
 @pytest.mark.filterwarnings("ignore")  # of the readers
