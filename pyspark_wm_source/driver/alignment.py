@@ -118,13 +118,13 @@ class Aligner:
             if channels[tp].end < last:  # the log was truncated or recreated
                 first, last = low, low
             left[tp] = (min(last, high), high) if first <= low < last else (low, high)
-        newest = newest_barriers(self._cluster, left, self._counting(channels), self._pass_over)
+        newest = newest_barriers(self._cluster, left, self._counting(channels), self._skip_loss)
         if not self._is_unsure:
             self._without |= {tp: span for tp, span in spans.items() if tp not in newest}
         return newest
 
-    def _pass_over(self, error: KeyedwmError) -> None:
-        """Let the option decide; a deleted beginning and a damaged batch hold no barrier later either."""
+    def _skip_loss(self, error: KeyedwmError) -> None:
+        """Skip a loss if the option accepts it. A deleted beginning or a damaged batch never holds a barrier again."""
         self._on_loss(error)
         is_deleted = isinstance(error, OffsetOutOfRangeError) and error.offset < error.earliest
         self._is_unsure |= not (is_deleted or isinstance(error, CorruptRecordError))
@@ -155,7 +155,7 @@ class Aligner:
         aligned = {tp: at for tp, at in candidates.items() if tp not in ahead}
         waiting = {tp: (channels[tp].position, at.end) for tp, at in candidates.items() if tp in ahead}
         if waiting and snapshot is not None:
-            aligned |= newest_barriers(self._cluster, waiting, self._counting(channels, snapshot), self._pass_over)
+            aligned |= newest_barriers(self._cluster, waiting, self._counting(channels, snapshot), self._skip_loss)
         return {tp: at.end for tp, at in aligned.items()}
 
     def _why(self, tp: TopicPartition) -> str:

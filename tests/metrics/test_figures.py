@@ -4,30 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from keyedwm.core.axis import Counts
 from keyedwm.spark.metrics import catalogue as of
 from keyedwm.spark.metrics.batch_figures import SourceFigures
 from keyedwm.spark.metrics.catalogue import METRICS, Kind, Unit
-from keyedwm.spark.metrics.figures import Figures
-from tests.metrics.told import RUN, Clock, Told, value, values
+from tests.metrics.told import RUN, Told, value, values
 from tests.source.plans import Simulation, tp
 
 QUERY = ("orders",)
 SOURCE = ("orders", "0")
 KEY = ("orders", "0", "0")
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def figures(clock: Clock) -> Figures:
-    return Figures(clock, partitions=2)
 
 
 def test_the_delay_of_the_watermark_grows_while_nothing_comes(figures, clock):

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from keyedwm.spark.metrics import catalogue as of
-from keyedwm.spark.metrics.figures import Figures
-from tests.metrics.told import QUERY, RUN, Clock, Told, value, values
+from tests.metrics.told import QUERY, RUN, Told, value, values
 from tests.source.plans import Simulation
 
 ORDERS = ("orders",)
 AFTER, AFTER_RUN = "33333333-3333-3333-3333-333333333333", "44444444-4444-4444-4444-444444444444"
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def figures(clock: Clock) -> Figures:
-    return Figures(clock, partitions=2)
 
 
 def test_the_last_events_of_an_ended_query_leave_the_running_query_of_its_name(figures, clock):

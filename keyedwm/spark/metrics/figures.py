@@ -245,19 +245,20 @@ class Figures:
         for (metric, labels), value in (*query.counts.items(), *query.gauges.items()):
             yield Sample(metric, (name, *labels), value)
         for number, source in query.sources.items():
-            yield from self._of_source((name, number), source, now_s)
+            yield from self._readable_samples((name, number), source, now_s)
 
-    def _of_source(self, subject: tuple[str, ...], source: _Source, now_s: float) -> Sequence[Sample]:
+    def _readable_samples(self, subject: tuple[str, str], source: _Source, now_s: float) -> Sequence[Sample]:
         """Return the samples of a source; none if its offset cannot be read: other figures do not depend on it."""
         try:
-            return list(self._read_source(subject, source, now_s))
+            return list(self._of_source(subject, source, now_s))
         except _UNREADABLE as error:
             if not source.is_unreadable:
-                LOG.warning("metrics: source %s of query %s cannot be read: %s", *reversed(subject), words_of(error))
+                query, number = subject
+                LOG.warning("metrics: source %s of query %s cannot be read: %s", number, query, words_of(error))
             source.is_unreadable = True
             return []
 
-    def _read_source(self, subject: tuple[str, ...], source: _Source, now_s: float) -> Iterator[Sample]:
+    def _of_source(self, subject: tuple[str, str], source: _Source, now_s: float) -> Iterator[Sample]:
         if source.batch is not None:
             yield Sample(of.SNAPSHOT_ID, subject, source.batch)
             yield Sample(of.SNAPSHOT_TIME, subject, source.completed_s)

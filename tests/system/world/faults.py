@@ -114,7 +114,7 @@ class Faults:
         self, seed: int, brokers: Brokers, *, only: frozenset[Strike] | None = None, part: float = 1.0,
         more: Mapping[str, float] | None = None, lines: int = 60,
     ) -> None:  # fmt: skip
-        """part: what is left of the rates. more: the highest rates of further faults. lines: kept of the trace."""
+        """part: the share of the rates that stays. more: highest rates of further faults. lines: kept of the trace."""
         chance = random.Random(f"{seed} rates")
         wanted = {name for name in HIGHEST if chance.random() < 0.6}
         self.rates = {name: HIGHEST[name] * chance.random() if name in wanted else 0.0 for name in HIGHEST}

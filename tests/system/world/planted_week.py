@@ -1,4 +1,4 @@
-"""Planted bugs that only a week shows: what is lost at a deployment, and what grows from day to day."""
+"""Planted bugs that only a week shows: losses at a deployment, and sizes that grow from day to day."""
 
 from __future__ import annotations
 

@@ -35,14 +35,14 @@ _NOT_COUNTED = (
 
 def objects(roots: Iterable[Any]) -> int:
     """How many objects can be reached from these."""
-    seen: set[int] = set()
-    left = list(roots)
-    while left:
-        one = left.pop()
-        if id(one) not in seen and not isinstance(one, _NOT_COUNTED):
-            seen.add(id(one))
-            left += gc.get_referents(one)
-    return len(seen)
+    reached_ids: set[int] = set()
+    pending = list(roots)
+    while pending:
+        value = pending.pop()
+        if id(value) not in reached_ids and not isinstance(value, _NOT_COUNTED):
+            reached_ids.add(id(value))
+            pending += gc.get_referents(value)
+    return len(reached_ids)
 
 
 def measured(week: Week) -> dict[str, int]:
@@ -78,12 +78,12 @@ class Table:
     def growth(self) -> list[str]:
         """Sentences about what has grown in the later days, beyond the partitions and chance."""
         early, later = self.days[:_EARLY_DAYS], self.days[_EARLY_DAYS:]
-        found = []
+        sentences = []
         for name in _BOUNDED:
             most = max(day[name] / day["partitions"] for day in early) * _MORE
-            found += [
-                f"{name} grows: {[one[name] for one in self.days]} over the days"
+            sentences += [
+                f"{name} grows: {[sizes[name] for sizes in self.days]} over the days"
                 for day in later
                 if day[name] > most * day["partitions"] + _SLACK
             ][:1]
-        return found
+        return sentences

@@ -137,7 +137,7 @@ class Week(World):
             self._add_partition()
 
     def _of_clocks(self) -> None:
-        """A producer's, the driver's, or the brokers': by an hour ahead, so that what is open is too old."""
+        """Set the clock of a producer, of the driver, or of the brokers (an hour ahead: open transactions expire)."""
         strikes, of = self.faults.strikes, self.faults.of
         if strikes("producer clock"):
             partition = of("producer clock", list(self.feeder.records))
