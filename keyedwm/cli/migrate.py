@@ -13,15 +13,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from keyedwm.config.secrets import refuse_login_in
+from keyedwm.config.secrets import pairs_of, refuse_login_in
 from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.core.parsing import parse_json
+from keyedwm.core.text import short_repr
 from pyspark_wm_sink.places.paths import local_directory
 
 HELP = "print startingOffsets that resume a query of Spark's own Kafka source"
 EXAMPLE = "keyedwm migrate /data/old.checkpoint --bootstrap localhost:9092"
 PAGE = "docs/how-to/migrate.md"
 _VERSION = "v1"
+_KAFKA = "kafka."
 _NO_OFFSET = "-"  # Spark's mark of a source without an offset
 _EARLIEST = -2
 _EXPECTED = {"CHECKPOINT": "the checkpointLocation of the stopped query", "--bootstrap": "host:port of a broker"}
@@ -29,10 +31,14 @@ Offsets = dict[str, dict[str, int]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """CHECKPOINT, --source, --bootstrap and --write."""
+    """CHECKPOINT, --source, --bootstrap, --option and --write."""
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="the checkpointLocation of the stopped query")
     parser.add_argument("--source", type=int, metavar="N", help="number of the source, from 0, if there are several")
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="the Kafka, to add newer partitions from their start")
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="kafka.NAME=VALUE",
+        help="with --bootstrap: an option of a login, with secrets as NAME=env:VARIABLE or NAME=file:PATH",
+    )  # fmt: skip
     parser.add_argument("--write", type=Path, metavar="FILE", help="also write the JSON to this new file")
 
 
@@ -43,13 +49,14 @@ def run(args: argparse.Namespace) -> int:
         if value is not None and not value.strip():
             raise OptionError(f"{name} is empty: {_EXPECTED[name]} is expected")
     refuse_login_in("CHECKPOINT", args.checkpoint)
+    properties = _properties(args)
     directory = local_directory(args.checkpoint)
     if directory is None:
         raise InputError(f"{args.checkpoint} is not a local directory: copy the checkpoint here first")
     batch, unfinished = committed_batch(directory)
     offsets = offsets_of(directory, batch, args.source)
-    if args.bootstrap:
-        offsets = with_new_partitions(offsets, _partitions_at(args.bootstrap, offsets))
+    if properties:
+        offsets = with_new_partitions(offsets, _partitions_at(properties, offsets))
     text = json.dumps(offsets, sort_keys=True)
     if args.write:
         try:
@@ -67,6 +74,20 @@ def run(args: argparse.Namespace) -> int:
         )
     print(text)
     return 0
+
+
+def _properties(args: argparse.Namespace) -> dict[str, str]:
+    """Return the properties of the client, without the prefix `kafka.`; empty if no broker is asked."""
+    options = pairs_of("--option", args.option, "kafka.security.protocol=SASL_SSL")
+    other = next((name for name in options if not name.lower().startswith(_KAFKA)), None)
+    if other is not None:
+        raise OptionError(f"--option: {short_repr(other)} is no option of a login: kafka.NAME=VALUE is expected")
+    if not args.bootstrap:
+        if options:
+            raise OptionError("--option needs --bootstrap: host:port of a broker is expected")
+        return {}
+    options["kafka.bootstrap.servers"] = args.bootstrap
+    return {name[len(_KAFKA) :]: value for name, value in options.items()}
 
 
 def committed_batch(checkpoint: Path) -> tuple[int, bool]:
@@ -140,11 +161,11 @@ def with_new_partitions(offsets: Offsets, now: Mapping[str, tuple[int, ...]]) ->
     }
 
 
-def _partitions_at(bootstrap: str, offsets: Offsets) -> dict[str, tuple[int, ...]]:
+def _partitions_at(properties: Mapping[str, str], offsets: Offsets) -> dict[str, tuple[int, ...]]:
     from keyedwm.kafka.client.config import ClientConfig
     from keyedwm.kafka.requests.cluster import Cluster
 
-    cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": bootstrap}))
+    cluster = Cluster.connect(ClientConfig.from_options(properties))
     try:
         return cluster.partitions(offsets)
     finally:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+
+from keyedwm.spark.failures.checkpoint_errors import Failures
 from keyedwm.spark.metrics import catalogue as of
+from keyedwm.spark.metrics.exporter import MetricsListener
 from tests.metrics.told import QUERY, RUN, Told, value, values
 from tests.source.plans import Simulation
 
@@ -31,6 +38,44 @@ def test_a_failure_counts_also_behind_the_last_events_of_another_query_of_the_na
     figures.progressed(old.progress())
     figures.terminated(old.id, old.run, failed=False)
     figures.terminated(AFTER, AFTER_RUN, failed=True)
+    assert values(figures, of.QUERY_FAILURES) == {ORDERS: 1}
+    assert values(figures, of.QUERY_ACTIVE) == {ORDERS: 0}
+
+
+def test_the_failure_of_an_ended_query_counts_for_its_name_although_a_later_query_has_it(figures):
+    figures.started(QUERY, RUN, "orders")
+    figures.started(AFTER, AFTER_RUN, "orders")
+    figures.terminated(QUERY, RUN, failed=True)
+    assert values(figures, of.QUERY_FAILURES) == {ORDERS: 1}
+    assert values(figures, of.QUERY_ACTIVE) == {ORDERS: 1}
+
+
+def test_an_end_that_is_reported_twice_counts_once(figures):
+    figures.started(QUERY, RUN, "orders")
+    for _ in range(2):
+        figures.terminated(QUERY, RUN, failed=True)
+    assert values(figures, of.QUERY_FAILURES) == {ORDERS: 1}
+
+
+@dataclass
+class Running:
+    """A query of a session, as `spark.streams.active` lists it."""
+
+    isActive: bool  # noqa: N815 (Spark's own name)
+    id: str = QUERY
+    runId: str = RUN  # noqa: N815
+    name: str = "orders"
+
+    def exception(self) -> Exception | None:
+        return None if self.isActive else ValueError()
+
+
+@pytest.mark.parametrize("ends_before", [False, True])
+def test_a_query_that_ran_before_the_listener_and_fails_before_its_next_batch_is_counted(figures, ends_before):
+    session = SimpleNamespace(streams=SimpleNamespace(active=[], get=lambda _id: None))
+    listener = MetricsListener(figures, SimpleNamespace(changed=lambda: None), Failures(session))
+    listener.add_running([Running(isActive=not ends_before)])
+    listener.onQueryTerminated(SimpleNamespace(id=QUERY, runId=RUN, exception="ValueError"))
     assert values(figures, of.QUERY_FAILURES) == {ORDERS: 1}
     assert values(figures, of.QUERY_ACTIVE) == {ORDERS: 0}
 

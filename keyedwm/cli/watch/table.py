@@ -56,10 +56,10 @@ def state_lines(picture: Picture) -> list[Text]:
 
 
 def _operator_line(one: OperatorPicture, when: str) -> str:
-    windows = "" if one.windows is None else f"{one.windows} windows open, "
+    slices = "" if one.windows is None else f"{one.windows} open slices of time, "
     oldest = "" if one.oldest_ms is None else f", oldest {second_text(one.oldest_ms)}"
     largest = f"largest of {one.buckets} buckets {size(one.largest_bytes)} (number {one.largest})"
-    return f"{one.kind} {one.name} ({when}): {windows}{one.rows} rows, {size(one.state_bytes)}, {largest}{oldest}"
+    return f"{one.kind} {one.name} ({when}): {slices}{one.rows} rows, {size(one.state_bytes)}, {largest}{oldest}"
 
 
 _MOST_NAMED = 3

@@ -46,6 +46,7 @@ class Metrics:
         self._export = export
         self._listener = MetricsListener(export.figures, export.exporter, Failures(spark))
         spark.streams.addListener(self._listener)
+        self._listener.add_running(spark.streams.active)
         export.users.append(self)
 
     def stop(self) -> None:

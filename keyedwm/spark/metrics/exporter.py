@@ -21,12 +21,15 @@ from keyedwm.spark.metrics.figures import Figures
 from pyspark_wm_source.values.checkpoint import committed_sources
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
         QueryProgressEvent,
         QueryStartedEvent,
         QueryTerminatedEvent,
     )
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 LOG = logging.getLogger("keyedwm.metrics")
@@ -85,10 +88,19 @@ class MetricsListener(StreamingQueryListener):
         self._failures = failures
         self._session = next(_NUMBERS)
 
+    def add_running(self, queries: Iterable[StreamingQuery]) -> None:
+        """Add the runs that began before this listener: no event reports their starts."""
+        for query in queries:
+            self._add(str(query.id), str(query.runId), query.name)
+            if not query.isActive:  # its end may have been reported before it was added
+                self._figures.terminated(str(query.id), str(query.runId), failed=query.exception() is not None)
+
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Add a run that starts."""
-        query, run = str(event.id), str(event.runId)
-        self._figures.started(query, run, event.name, self._session)
+        self._add(str(event.id), str(event.runId), event.name)
+
+    def _add(self, query: str, run: str, name: str | None) -> None:
+        self._figures.started(query, run, name, self._session)
         self._exporter.changed()
         checkpoint = self._failures.started(query)
         if checkpoint is not None:

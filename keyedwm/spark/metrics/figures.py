@@ -108,6 +108,8 @@ class Figures:
         self._clock_s = clock_s
         self.partitions = partitions
         self._queries: dict[str, _Query] = {}
+        # Runs whose name a later query took before their end was reported: the name.
+        self._replaced: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def started(self, query_id: str, run: str, name: str | None, session: int = 0) -> None:
@@ -164,13 +166,13 @@ class Figures:
     def terminated(self, query_id: str, run: str, *, failed: bool) -> None:
         """Record the end of a run; its figures stay, and its delays no longer grow.
 
-        Spark may report the start of the next run before this end.
+        Spark may report the start of the next run before this end, and a listener may report the same end twice.
         """
         with self._lock:
-            label = self._label(query_id)
-            if label is None:
+            label = self._replaced.pop(run, None) or self._label(query_id) or ""
+            query = self._queries.get(label)
+            if query is None or (query.run == run and not query.active):
                 return
-            query = self._queries[label]
             query.count(of.QUERY_FAILURES, float(failed))
             if query.run == run:
                 query.active, query.ended_s = False, self._clock_s()
@@ -219,7 +221,9 @@ class Figures:
             query = _Query(id=query_id, run=run, name=name, session=session, active=True, last_event_s=now_s)
             query.count(of.QUERY_FAILURES, 0.0)
         query.session, query.last_event_s = session, now_s
-        self._queries.pop(label, None)
+        replaced = self._queries.pop(label, None)
+        if replaced is not None and replaced.active:
+            self._replaced[replaced.run] = label
         self._queries[label] = query
         return query
 

@@ -111,6 +111,26 @@ def test_a_new_partition_is_asked_of_the_cluster(kafka, topic_of, checkpoint, ca
     planned(checkpoint, 1, json.dumps({topic: {"0": 5}}))
     assert main(["migrate", str(checkpoint), "--bootstrap", kafka.bootstrap]) == 0
     assert json.loads(capsys.readouterr().out) == {topic: {"0": 5, "1": -2, "2": -2}}
+    login = ["--option", "kafka.security.protocol=SSL", "--option", "kafka.default.api.timeout.ms=1000"]
+    assert main(["migrate", str(checkpoint), "--bootstrap", kafka.bootstrap, *login]) == 2  # this broker has no TLS
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--option", "kafka.security.protocol=SSL"], "--option needs --bootstrap"),
+        (["--bootstrap", "h:1", "--option", "subscribe=t"], "'subscribe' is no option of a login"),
+        (["--bootstrap", "h:1", "--option", "kafka.sasl.jaas.config=plain"], "kafka.sasl.jaas.config"),
+    ],
+)
+def test_a_login_that_cannot_be_used_is_one_sentence(checkpoint, capsys, arguments, sentence):
+    planned(checkpoint, 1, json.dumps({"orders": {"0": 5}}))
+    assert main(["migrate", str(checkpoint), *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert sentence in printed.err
+    assert printed.err.count("\n") == 1
 
 
 @pytest.mark.starts

@@ -64,7 +64,8 @@ class _Tally:
 
     first: int
     seeds: int = 0
-    stopped: int = 0
+    facts: Counter[str] = field(default_factory=Counter)
+    days: int = 0
     batches: int = 0
     failed: list[int] = field(default_factory=list)
     struck: Counter[str] = field(default_factory=Counter)
@@ -74,16 +75,20 @@ class _Tally:
     def add(self, outcome: Outcome) -> None:
         self.seeds += 1
         self.batches += outcome.batches
-        self.stopped += outcome.stopped is not None
+        self.days += len(outcome.days)
+        if outcome.stopped is not None:
+            self.facts[outcome.stopped.partition(":")[0]] += 1
         self.struck.update({strike.fault for strike in outcome.strikes})
         if outcome.violation is not None:
             self.failed.append(outcome.seed)
 
     def told(self) -> str:
+        """What the seeds came to; days: how many of the weeks' days were played."""
         seconds, worked_s = time.perf_counter() - self._started_s, time.process_time() - self._worked_s
         return (
             f"{self.seeds} seeds from {self.first}: {len(self.failed)} violations {self.failed[:20]}, "
-            f"{self.stopped} stopped by a fact, {self.batches} batches, {self.seeds / seconds:.1f} seeds/s, "
+            f"{self.facts.total()} stopped by a fact {dict(self.facts)}, {self.batches} batches, {self.days} days, "
+            f"{self.seeds / seconds:.1f} seeds/s, "
             f"{self.seeds / worked_s:.1f} per second of processor time"
         )
 
