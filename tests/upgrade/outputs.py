@@ -18,6 +18,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from tests.upgrade.answers import Row
 
 PARTITIONS = 2  # of an output topic
+NAMESPACE = "db"  # of Iceberg tables, and the directory of their files
 LAST_ERROR = "last_error.json"
 
 
@@ -37,11 +38,17 @@ def _delta(table: Path) -> list[dict[str, Any]]:
 
 
 def _iceberg(directory: Path, name: str) -> list[dict[str, Any]]:
-    catalog = load_catalog("default", type="sql", uri=f"sqlite:///{directory}/{name}.db", warehouse=str(directory))
+    uri = f"sqlite:///{_catalog(directory, name)}"
+    catalog = load_catalog("default", type="sql", uri=uri, warehouse=str(directory))
     try:
-        return catalog.load_table(f"db.{name}").scan().to_arrow().to_pylist()
+        return catalog.load_table(f"{NAMESPACE}.{name}").scan().to_arrow().to_pylist()
     except NoSuchTableError:
         return []
+
+
+def _catalog(directory: Path, name: str) -> Path:
+    """The catalog's database, which queries.py names."""
+    return directory / f"{name}.db"
 
 
 def _records(topic: str, bootstrap: str) -> list[dict[str, Any]]:
@@ -60,7 +67,17 @@ def _records(topic: str, bootstrap: str) -> list[dict[str, Any]]:
 
 
 def digest(directory: Path, name: str, checkpoints: str) -> dict[str, str]:
-    """The files of a query's checkpoint, ledger and table, and the hash of each; without the note of the last error."""
-    roots = [directory / checkpoints / name, directory / name, directory / "db.db" / name]
+    """The files of a query's checkpoint, ledger, table and catalog, and the hash of each; without the note of the last
+    error."""
+    roots = [directory / checkpoints / name, directory / name, directory / NAMESPACE / name]
     files = [path for root in roots for path in sorted(root.rglob("*")) if path.is_file() and path.name != LAST_ERROR]
+    files += [path for path in [_catalog(directory, name)] if path.exists()]
     return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def ends(topic: str, bootstrap: str) -> dict[str, str]:
+    """The end of each partition of a topic, behind uncommitted records and the markers of transactions, too."""
+    places = [kafka.TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+    with closing(kafka.KafkaConsumer(bootstrap_servers=bootstrap, group_id=None)) as consumer:
+        offsets = consumer.end_offsets(places)
+    return {f"{place.topic}-{place.partition}": str(offset) for place, offset in offsets.items()}

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pyarrow as pa
+from pyiceberg.catalog import load_catalog
+
+from tests.tools import Record, make_topic, produce
 from tests.upgrade.answers import ANSWERS, LAST_MS, Event
+from tests.upgrade.outcome import Outcome, total
+from tests.upgrade.outputs import PARTITIONS, digest, ends
 from tests.upgrade.queries import QUERIES
-from tests.upgrade.trial import Outcome
 
 MINUTE_MS = 60_000
 
@@ -16,6 +21,34 @@ def test_a_missing_row_is_lost_a_repeated_one_doubled_and_an_unknown_one_wrong()
     outcome.count("copy", Counter({("a", 1): 1, ("a", 2): 2}), Counter({("a", 2): 3, ("b", 1): 2}))
     assert (outcome.lost, outcome.doubled, outcome.wrong) == (1, 1, 2)
     assert not outcome.is_clean
+
+
+def test_a_total_adds_up_the_groups_of_a_trial():
+    groups = [Outcome("0.4.0", "restart", "delta", (name,), records=10, lost=1) for name in ("copy", "join")]
+    groups[0].rejections["copy"] = "another format"
+    groups[1].continuations.append("join")
+    whole = total(groups)
+    assert (whole.queries, whole.records, whole.lost) == (("copy", "join"), 20, 2)
+    assert (set(whole.rejections), whole.continuations) == ({"copy"}, ["join"])
+
+
+def test_a_commit_to_an_iceberg_table_changes_the_files_of_its_query(tmp_path):
+    catalog = load_catalog("default", type="sql", uri=f"sqlite:///{tmp_path}/copy.db", warehouse=str(tmp_path))
+    catalog.create_namespace("db")
+    rows = pa.table({"n": [1]})
+    table = catalog.create_table("db.copy", rows.schema)
+    before = digest(tmp_path, "copy", "checkpoints")
+    table.append(rows)
+    after = digest(tmp_path, "copy", "checkpoints")
+    assert before["copy.db"] != after["copy.db"]
+    assert any(path.startswith("db/copy/data/") for path in after.keys() - before.keys())
+
+
+def test_a_record_in_a_topic_changes_its_ends(kafka, new_topic):
+    topic = make_topic(kafka.bootstrap, new_topic(), PARTITIONS)
+    assert ends(topic, kafka.bootstrap) == {f"{topic}-0": "0", f"{topic}-1": "0"}
+    produce(kafka.bootstrap, topic, [Record(1, 0, b"value")])
+    assert ends(topic, kafka.bootstrap) == {f"{topic}-0": "0", f"{topic}-1": "1"}
 
 
 def test_every_query_has_an_answer():

@@ -13,15 +13,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from tests.e2e.brokers import Brokers
 from tests.e2e.feed import PARTITIONS
 from tests.upgrade.answers import ANSWERS, Row, ShopFeed
 from tests.upgrade.environments import python_of
+from tests.upgrade.outcome import Outcome
 from tests.upgrade.outputs import PARTITIONS as OUTPUT_PARTITIONS
-from tests.upgrade.outputs import digest, rows_of
+from tests.upgrade.outputs import digest, ends, rows_of
 from tests.upgrade.queries import Plan
 
 PROGRAM = Path(__file__).with_name("queries.py")
@@ -33,43 +34,6 @@ BATCHES = 2  # that each version commits before it is stopped
 # Python processes write byte code, and are of the version's own environment.
 UNSET = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "VIRTUAL_ENV"}
 STATE = "=== Streaming Query ==="  # Spark's plans and offsets follow it in an error
-
-
-@dataclass
-class Outcome:
-    """What came of a trial. failures: queries that failed, with their errors; rejections: those of the old version,
-    after it was started again, with the names of the files that it changed; unreached: what a trial waited for in
-    vain."""
-
-    version: str
-    how: str
-    target: str
-    queries: tuple[str, ...]
-    records: int = 0
-    in_flight: int = 0
-    lost: int = 0
-    doubled: int = 0
-    wrong: int = 0
-    failures: dict[str, str] = field(default_factory=dict)
-    rejections: dict[str, str] = field(default_factory=dict)
-    changes: dict[str, list[str]] = field(default_factory=dict)
-    continuations: list[str] = field(default_factory=list)
-    details: list[str] = field(default_factory=list)
-    unreached: list[str] = field(default_factory=list)
-
-    def count(self, name: str, exact: Counter[Row], rows: Counter[Row]) -> None:
-        """Count the rows of a query that are missing, there twice, or not of the exact result."""
-        excess, missing = rows - exact, exact - rows
-        twice = sum(count for row, count in excess.items() if row in exact)
-        self.lost += missing.total()
-        self.doubled += twice
-        self.wrong += excess.total() - twice
-        if missing or excess:
-            self.details.append(f"{name}: missing {_few(missing)}, too many {_few(excess)}")
-
-    @property
-    def is_clean(self) -> bool:
-        return not (self.lost or self.doubled or self.wrong or self.failures or self.changes or self.unreached)
 
 
 class Trial:
@@ -245,9 +209,11 @@ class Trial:
         plan = self.plan
         return rows_of(plan.target, self.directory, name, plan.topic, plan.bootstrap, columns)
 
-
-def _few(rows: Counter[Row], most: int = 3) -> str:
-    return f"{rows.total()} rows such as {sorted(rows, key=repr)[:most]}" if rows else "none"
+    def digest(self, name: str) -> dict[str, str]:
+        """What identifies everything that a query has written."""
+        files = digest(self.directory, name, self.plan.checkpoints)
+        is_topic = self.plan.target == "kafka"
+        return files | (ends(f"{self.plan.topic}-{name}", self.plan.bootstrap) if is_topic else {})
 
 
 def upgrade(trial: Trial, version: str, how: str, back: str | None) -> None:
@@ -292,7 +258,7 @@ def _downgrade(trial: Trial, version: str) -> None:
     trial.kill_in_a_batch()
     trial.wait_for_orphans()
     outcome, names = trial.outcome, trial.active
-    before = {name: digest(trial.directory, name, trial.plan.checkpoints) for name in names}
+    before = {name: trial.digest(name) for name in names}
     commits = trial.commits()
     trial.start(version)
 
@@ -307,6 +273,6 @@ def _downgrade(trial: Trial, version: str) -> None:
     outcome.rejections |= {name: error for name, error in errors.items() if name not in continued}
     outcome.failures |= {name: f"after it continued: {errors[name]}" for name in continued if name in errors}
     for name in outcome.rejections:
-        after = digest(trial.directory, name, trial.plan.checkpoints)
+        after = trial.digest(name)
         if files := sorted(path for path in before[name] | after if before[name].get(path) != after.get(path)):
             outcome.changes[name] = files
