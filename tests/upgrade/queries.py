@@ -312,7 +312,7 @@ class Runner:
     """Starts the plan's queries, and reports each that starts, ends or fails."""
 
     def __init__(self, directory: Path, life: str) -> None:
-        self.directory, self.life = directory, life
+        self.directory, self.life, self.parent = directory, life, os.getppid()
         text = json.loads((directory / "plan.json").read_text())
         self.plan = Plan(**{**text, "queries": tuple(text["queries"])})
         self.at = Place(_spark(directory), directory, self.plan)
@@ -326,8 +326,7 @@ class Runner:
 
         waiting = list(self.plan.queries)
         running: dict[str, StreamingQuery] = {}
-        parent = os.getppid()
-        while (waiting or running) and os.getppid() == parent:
+        while (waiting or running) and os.getppid() == self.parent:
             for name in [waiting.pop(0) for _ in waiting.copy()]:
                 try:
                     if query := self._begin(name):
