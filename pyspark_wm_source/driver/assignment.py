@@ -6,7 +6,7 @@ Rule: an answer that differs from the known channels is asked for again, with pa
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from keyedwm.kafka.client.values import TopicPartition
@@ -24,6 +24,13 @@ class Assignment:
 
     channels: tuple[TopicPartition, ...]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, cluster: Cluster, channels: Iterable[TopicPartition]) -> Assignment:
+        """Return the assignment of these channels, with the ids that the cluster's metadata has of their topics."""
+        present = tuple(channels)
+        ids = {topic: cluster.metadata.topic_id(topic) for topic in {tp.topic for tp in present}}
+        return cls(channels=present, topic_ids={topic: str(one) for topic, one in ids.items() if one})
 
     def missing_of(self, known: Collection[TopicPartition]) -> list[TopicPartition]:
         """Return the known channels that are not there any more, in order."""
@@ -59,6 +66,4 @@ class Assigner:
         return assignment
 
     def _ask(self, cluster: Cluster) -> Assignment:
-        channels = assigned(cluster, self._topics, running=True)
-        ids = {topic: cluster.metadata.topic_id(topic) for topic in {tp.topic for tp in channels}}
-        return Assignment(channels=channels, topic_ids={topic: str(one) for topic, one in ids.items() if one})
+        return Assignment.of(cluster, assigned(cluster, self._topics, running=True))

@@ -13,6 +13,7 @@ from keyedwm.core.errors import DataLossError
 from keyedwm.kafka.client.errors import LogTruncatedError, TopicRecreatedError
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster
+from pyspark_wm_source.driver.assignment import Assignment
 from pyspark_wm_source.driver.stale_answers import confirmed
 from pyspark_wm_source.values.offsets import QueryOffset
 
@@ -63,23 +64,20 @@ def check_frozen(cluster: Cluster, end: QueryOffset) -> None:
 
 def _cause(cluster: Cluster, end: QueryOffset) -> DataLossError | None:
     """Ask once whether the logs reach the offset `end`; return why not."""
-    present = cluster.partitions({tp.topic for tp in end.channels}, missing_ok=True)
-    missing = [tp for tp in sorted(end.channels) if tp.partition not in present.get(tp.topic, ())]
-    ids = {topic: cluster.metadata.topic_id(topic) for topic in present}
-    return _recreated(ids, end.topic_ids) or (missing_channels(missing) if missing else _shrunk(cluster, end, ids))
+    partitions = cluster.partitions({tp.topic for tp in end.channels}, missing_ok=True)
+    there = Assignment.of(
+        cluster, (TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers)
+    )
+    for topic in there.recreated(end.topic_ids):
+        return TopicRecreatedError.of(topic, end.topic_ids[topic], there.topic_ids[topic])
+    missing = there.missing_of(end.channels)
+    return missing_channels(missing) if missing else _shrunk(cluster, end, there.topic_ids)
 
 
-def _recreated(ids: Mapping[str, object | None], known: Mapping[str, str]) -> DataLossError | None:
-    for topic, now in sorted(ids.items()):
-        if now is not None and str(now) != known.get(topic, str(now)):
-            return TopicRecreatedError.of(topic, known[topic], now)
-    return None
-
-
-def _shrunk(cluster: Cluster, end: QueryOffset, ids: Mapping[str, object | None]) -> DataLossError | None:
+def _shrunk(cluster: Cluster, end: QueryOffset, ids: Mapping[str, str]) -> DataLossError | None:
     ends = cluster.latest(end.channels)
     short = [
-        ShortLog(tp, ends[tp], channel.next_offset, end.topic_ids.get(tp.topic), ids[tp.topic])
+        ShortLog(tp, ends[tp], channel.next_offset, end.topic_ids.get(tp.topic), ids.get(tp.topic))
         for tp, channel in sorted(end.channels.items())
         if ends[tp] < channel.next_offset
     ]
