@@ -41,7 +41,7 @@ class BatchReader(VersionChecked, DataSourceReader):
         options, cluster = self._options, shared(self._options.client)
         places = assigned(cluster, options.topics, running=False)
         first = resolve(cluster, options.start, places, EARLIEST)
-        last = resolve(cluster, options.end, places, LATEST)
+        last = self._passed(first, resolve(cluster, options.end, places, LATEST))
         limits = CutLimits(least_tasks=options.least_tasks, most_records=options.most_records)
         groups = groups_of(list(_ranges(first, last, limits)), limits, options.limits)
         return [
@@ -63,6 +63,21 @@ class BatchReader(VersionChecked, DataSourceReader):
         """Read one split on an executor."""
         split: Split = partition  # type: ignore[assignment]
         return scan(replace(split, ranges=self._as_of_now(split.ranges)), self._options, self._schema)
+
+    def _passed(
+        self, first: Mapping[TopicPartition, int], last: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int]:
+        """Return the ends; the present end at least at the log start.
+
+        Kafka answers a lower last stable offset if records of an open transaction were deleted.
+        """
+        start, end = self._options.start, self._options.end
+        return {
+            tp: max(first[tp], offset)
+            if start.word_of(tp, EARLIEST) == EARLIEST and end.word_of(tp, LATEST) == LATEST
+            else offset
+            for tp, offset in last.items()
+        }
 
     def _as_of_now(self, ranges: Sequence[ChannelRange]) -> tuple[ChannelRange, ...]:
         """Return the ranges, with open outer ends replaced by the present ends of the log."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from keyedwm.core.errors import DataLossError
 from keyedwm.kafka.client.errors import LogTruncatedError, TopicRecreatedError
-from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.client.values import Isolation, TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster
 from pyspark_wm_source.driver.assignment import Assignment
 from pyspark_wm_source.driver.stale_answers import confirmed
@@ -75,7 +75,8 @@ def _cause(cluster: Cluster, end: QueryOffset) -> DataLossError | None:
 
 
 def _shrunk(cluster: Cluster, end: QueryOffset, ids: Mapping[str, str]) -> DataLossError | None:
-    ends = cluster.latest(end.channels)
+    # The last stable offset may lie below the position although the log does not end there.
+    ends = cluster.latest(end.channels, Isolation.READ_UNCOMMITTED)
     short = [
         ShortLog(tp, ends[tp], channel.next_offset, end.topic_ids.get(tp.topic), ids.get(tp.topic))
         for tp, channel in sorted(end.channels.items())

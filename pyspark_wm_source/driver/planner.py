@@ -198,6 +198,7 @@ class Planner:
         high = ends
         if self._options.client.isolation is Isolation.READ_COMMITTED:
             high = self._cluster.latest(there.channels, Isolation.READ_UNCOMMITTED)
+            ends = _passed(ends, high, start)
         now_ms = self._now_ms()
         self._ends = dict(ends)
         begins, restarts = self._begins(start, there)
@@ -364,7 +365,7 @@ class Planner:
             return [tp for tp, position in positions.items() if answer[tp] < position]
 
         # A leader that just took over can answer with an older end for a moment (KAFKA-7703).
-        checked = confirmed(dict(ends), behind, lambda answer: answer | self._cluster.latest(behind(answer)))
+        checked = confirmed(dict(ends), behind, lambda answer: answer | self._ends_of(behind(answer), start))
         for tp in behind(checked):
             at = positions[tp]
             if tp not in start.begins:
@@ -378,6 +379,12 @@ class Planner:
                 ))  # fmt: skip
         return checked
 
+    def _ends_of(self, channels: Sequence[TopicPartition], start: QueryOffset) -> dict[TopicPartition, int]:
+        ends = self._cluster.latest(channels)
+        if self._options.client.isolation is not Isolation.READ_COMMITTED:
+            return ends
+        return _passed(ends, self._cluster.latest(channels, Isolation.READ_UNCOMMITTED), start)
+
     def _now_ms(self) -> int:
         """The time by the clock; in a test of a pipeline, the time in the file of its clock."""
         clock = self._options.test_clock
@@ -387,6 +394,18 @@ class Planner:
         if self._options.fail_on_data_loss:
             raise error
         LOG.warning("%s; the query continues (failOnDataLoss=false)", error.message)
+
+
+def _passed(
+    ends: Mapping[TopicPartition, int], high: Mapping[TopicPartition, int], start: QueryOffset
+) -> dict[TopicPartition, int]:
+    """Return the last stable offsets, at least the query's position in logs that hold it.
+
+    An open transaction is below the position if its first records were deleted or were read as uncommitted ones.
+    high: the high watermarks.
+    """
+    positions = {tp: _stands_at(start, tp) for tp in ends}
+    return {tp: positions[tp] if end < positions[tp] <= high[tp] else end for tp, end in ends.items()}
 
 
 def _stands_at(start: QueryOffset, tp: TopicPartition) -> int:

@@ -80,7 +80,11 @@ class Log:
 
     @property
     def stable(self) -> int:
-        """The last stable offset."""
+        """The last stable offset; below the log start if that is in the middle of a batch of an open transaction."""
+        return max(self._first_open, self.batches[0].first if self.batches else self.end)
+
+    @property
+    def _first_open(self) -> int:
         return min(self.open.values(), default=self.end)
 
     def epoch_end(self, epoch: int) -> int:
@@ -134,7 +138,7 @@ class Log:
 
     def read(self, offset: int, *, committed: bool, most_bytes: int) -> tuple[bytes, list[tuple[int, int]]]:
         """Return the batches from the one with `offset` on, and their aborted transactions (producer, first offset)."""
-        until = self.stable if committed else self.end
+        until = self._first_open if committed else self.end
         batches: list[Batch] = []
         size = 0
         for batch in self.batches:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
+from kafka import TopicPartition as TheirPartition
+from kafka.admin import KafkaAdminClient
 
 from keyedwm.core.errors import FencedError
 from keyedwm.kafka.client.config import ClientConfig
@@ -38,6 +40,7 @@ from tests.system.world.wire import SimulatedConnection
 from tests.tools import remake, wait_until
 
 TIMEOUT_MS = 60_000
+DeleteBefore = Callable[[int], None]
 exactly_once = kafka_versions.since("3.0", "DescribeTransactions and ListTransactions")
 
 
@@ -48,14 +51,14 @@ def kfake_address() -> Iterator[str]:
 
 
 @pytest.fixture(params=["simulated", *(pytest.param(name, marks=pytest.mark.starts) for name in ("real", "kfake"))])
-def place(request: pytest.FixtureRequest, topic: str) -> Iterator[tuple[Cluster, Callable[[], None]]]:
-    """A client, and what deletes the topic and creates it anew."""
+def place(request: pytest.FixtureRequest, topic: str) -> Iterator[tuple[Cluster, Callable[[], None], DeleteBefore]]:
+    """A client, what deletes the topic and creates it anew, and what deletes records of its first partition."""
     if request.param == "simulated":
         brokers = Brokers(Clock())
         brokers.create(topic, 2)
         config = ClientConfig.from_options({"bootstrap.servers": "world:1", "default.api.timeout.ms": "2000"})
         simulated = Cluster(SimulatedConnection(brokers, config, lambda _node, _request, answer, _limit_ms: answer()))
-        yield simulated, lambda: brokers.recreate(topic, 2)
+        yield simulated, lambda: brokers.recreate(topic, 2), brokers.logs[topic, 0].retain
         return
     if request.param == "kfake":
         bootstrap = request.getfixturevalue("kfake_address")
@@ -63,12 +66,18 @@ def place(request: pytest.FixtureRequest, topic: str) -> Iterator[tuple[Cluster,
         bootstrap = request.getfixturevalue("kafka").bootstrap
     connected = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": bootstrap}))
     create_topic(connected, topic, 2)
-    yield connected, lambda: remake(bootstrap, topic, 2)
+
+    def delete_before(offset: int) -> None:
+        admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+        admin.delete_records({TheirPartition(topic, 0): offset})
+        admin.close()
+
+    yield connected, lambda: remake(bootstrap, topic, 2), delete_before
     connected.close()
 
 
 @pytest.fixture
-def cluster(place: tuple[Cluster, Callable[[], None]]) -> Cluster:
+def cluster(place: tuple[Cluster, Callable[[], None], DeleteBefore]) -> Cluster:
     return place[0]
 
 
@@ -151,6 +160,23 @@ def test_an_open_transaction_holds_the_last_stable_offset_and_its_commit_release
     assert read(cluster, topic, 3, Isolation.READ_COMMITTED) == ["x", "y"]
 
 
+@exactly_once
+@pytest.mark.parametrize(("start", "stable"), [(1, 0), (2, 2)])
+def test_a_last_stable_offset_passes_deleted_batches_of_an_open_transaction_and_no_part_of_a_batch(
+    place: tuple[Cluster, Callable[[], None], DeleteBefore], topic: str, request: pytest.FixtureRequest,
+    start: int, stable: int,
+) -> None:  # fmt: skip
+    cluster, _, delete_before = place
+    transaction = begun(cluster, topic, "x", "y")
+    send(cluster, topic, {0: pa.table({"value": ["z"]})})
+    delete_before(start)
+    assert cluster.earliest([(topic, 0)]) == {(topic, 0): start}
+    is_kfake = request.node.callspec.params["place"] == "kfake"  # its last stable offset stays where it was
+    assert ends(cluster, topic) == (0 if is_kfake else stable, 3)
+    assert end(cluster, [transaction], commit=False) == {transaction: Fate.ABORTED}
+    marked(cluster, topic, 4)
+
+
 def test_an_aborted_transaction_is_seen_by_nobody_who_asks_for_committed(cluster: Cluster, topic: str) -> None:
     transaction = begun(cluster, topic, "gone")
     assert end(cluster, [transaction], commit=False) == {transaction: Fate.ABORTED}
@@ -224,9 +250,9 @@ def test_an_offset_is_committed_in_a_transaction_again_and_again_until_its_produ
 
 
 def test_a_recreated_topic_has_another_id_no_committed_offsets_and_refuses_who_asks_for_the_old_one(
-    place: tuple[Cluster, Callable[[], None]], topic: str
+    place: tuple[Cluster, Callable[[], None], DeleteBefore], topic: str
 ) -> None:
-    cluster, recreate = place
+    cluster, recreate, _ = place
     group, where = f"g-{uuid.uuid4().hex[:8]}", TopicPartition(topic, 0)
     send(cluster, topic, {0: pa.table({"value": ["old"]})})
     cluster.commit_offsets(group, {where: (1, "state")})
