@@ -28,7 +28,8 @@ R = TypeVar("R", bound="TaskReport")
 class TaskReport(WriterCommitMessage):
     """The report of one task; `event_tops`: channel to the highest offset of its event rows.
 
-    content: the sum of its event rows' hashes (`keyedwm.arrow.hashing`), None if it was not computed.
+    content: the sum of its event rows' hashes (`keyedwm.arrow.hashing`), None if it was not computed. null_rows: rows
+    of nulls alone, counted if the frame has no `control` column.
     """
 
     task: Task
@@ -36,6 +37,7 @@ class TaskReport(WriterCommitMessage):
     control: tuple[ControlRow, ...]
     event_tops: Mapping[str, int]
     content: int | None = None
+    null_rows: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

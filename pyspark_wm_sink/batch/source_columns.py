@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,6 +20,9 @@ from keyedwm.core.rows import CONTROL, CONTROL_FIELDS, CONTROL_FIELDS_1, FOLLOWS
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
+
+    from pyspark_wm_sink.batch.batch_plan import BatchPlan
+    from pyspark_wm_sink.batch.reports import TaskReport
 
 _log = logging.getLogger("keyedwm.sink")
 _SPARKS_WATERMARK = "spark.watermarkDelayMs"  # Spark's own, in the metadata of an event-time column and of its windows
@@ -82,6 +85,21 @@ def warn_of_sparks_watermark(columns: tuple[str, ...]) -> None:
             "time of all partitions, and counts them only in its progress (numRowsDroppedByWatermark); for rows of the "
             "keyedwm source take keyedwm.spark.with_watermark(df) in its place, or aggregate", ", ".join(columns),
         )  # fmt: skip
+
+
+def warn_of_null_rows(reports: Sequence[TaskReport], plan: BatchPlan | None) -> None:
+    """Warn, once, that rows are probably control rows: of nulls alone, from a keyedwm source, without `control`."""
+    if any(report.null_rows for report in reports) and plan is not None and any(plan.sources):
+        _warn_of_lost_control()
+
+
+@functools.cache  # as above
+def _warn_of_lost_control() -> None:
+    _log.warning(
+        "rows of nulls alone are written, and the rows have no column control: control rows of a keyedwm source become "
+        "such rows if columns are chosen without it; keep the column control, or drop control rows first with "
+        "keyedwm.spark.events(df)"
+    )
 
 
 def check_rejected(schema: StructType) -> None:

@@ -5,10 +5,12 @@ Rule: a task decides nothing. It reports what it staged, and the driver checks t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from keyedwm.arrow.control_rows import control_rows
@@ -73,7 +75,7 @@ class TaskInput:
         self.content: int | None = None if content is None else 0
         self.control: list[ControlRow] = []
         self.event_tops: dict[str, int] = {}
-        self.event_rows = 0
+        self.event_rows = self.null_rows = 0
 
     def groups(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Table]]:
         """Yield (all rows, event rows) of each group."""
@@ -83,6 +85,8 @@ class TaskInput:
                 events, control = split_control(rows)
                 self._check_count(control.num_rows)
                 self.control += control_rows(control)
+            else:
+                self.null_rows += _null_rows(rows)
             self.event_rows += events.num_rows
             if self._has_offsets:
                 _update_tops(self.event_tops, events)
@@ -97,6 +101,14 @@ class TaskInput:
                 f"into rows with the source's option watermarkThrottle (batch or frame), or read less at a time with "
                 f"maxRecordsPerPartition"
             )
+
+
+def _null_rows(rows: pa.Table) -> int:
+    """Count the rows whose columns are all null."""
+    if not all(column.null_count for column in rows.columns):
+        return 0
+    is_null = functools.reduce(pc.and_, (pc.is_null(column) for column in rows.columns))
+    return int(pc.sum(is_null).as_py() or 0)
 
 
 def _update_tops(tops: dict[str, int], events: pa.Table) -> None:

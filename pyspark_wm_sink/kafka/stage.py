@@ -117,6 +117,7 @@ def stage(plan: KafkaStagePlan, task: Task, batches: Iterable[pa.RecordBatch]) -
         control=tuple(task_input.control),
         event_tops=task_input.event_tops,
         content=task_input.content,
+        null_rows=task_input.null_rows,
         transaction=output.transaction,
         topics=output.topics,
     )

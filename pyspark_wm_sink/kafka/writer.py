@@ -28,6 +28,7 @@ from pyspark_wm_sink.batch.source_columns import (
     check_rejected,
     has_control,
     has_offsets,
+    warn_of_null_rows,
     warn_of_sparks_watermark,
 )
 from pyspark_wm_sink.batch.task import Task
@@ -95,6 +96,7 @@ class KafkaStreamWriter(_KafkaWriter, DataSourceStreamArrowWriter):
         with leaving_error(self._checkpoint, batchId):
             reports = require_all(messages, StagedRecords)
             plan = read_plan(self._checkpoint, query_of(reports), batchId)
+            warn_of_null_rows(reports, plan)
             publish_to_kafka(self._how, reports, batch=batchId, plan=plan)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name

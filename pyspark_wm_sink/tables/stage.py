@@ -180,6 +180,7 @@ def stage(
         control=tuple(task_input.control),
         event_tops=task_input.event_tops,
         content=task_input.content,
+        null_rows=task_input.null_rows,
         files=files_written,
         errors=of_errors,
         begins=begins,

@@ -15,7 +15,7 @@ from keyedwm.last_error import leaving_error
 from keyedwm.runtime.worker import VersionChecked, freeze_gc
 from pyspark_wm_sink.batch.batch_plan import read_plan
 from pyspark_wm_sink.batch.reports import query_of, require_all
-from pyspark_wm_sink.batch.source_columns import warn_of_sparks_watermark
+from pyspark_wm_sink.batch.source_columns import warn_of_null_rows, warn_of_sparks_watermark
 from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.tables.publication import Publication
 from pyspark_wm_sink.tables.publish import publish
@@ -68,6 +68,7 @@ class TableStreamWriter(_TableWriter, DataSourceStreamArrowWriter):
         with leaving_error(self._checkpoint, batchId):
             reports = require_all(messages, StagedFiles)
             plan = read_plan(self._checkpoint, query_of(reports), batchId)
+            warn_of_null_rows(reports, plan)
             publish(self._how, reports, batch=batchId, plan=plan)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name

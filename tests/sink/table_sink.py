@@ -19,7 +19,7 @@ def stage_rows(
     message = stage(to.stage, task, rows.to_batches() if rows.num_rows else [])
     return StagedFiles(
         task=task, files=message.files, event_rows=message.event_rows, control=control, event_tops=message.event_tops,
-        content=message.content,
+        content=message.content, null_rows=message.null_rows,
     )  # fmt: skip
 
 
