@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -48,7 +48,7 @@ class Feed:
         by_partition: dict[int, list[Record]] = {}
         for record in self.grown(least, most):
             by_partition.setdefault(record.partition, []).append(record)
-        self._write({partition: _columns(records) for partition, records in by_partition.items()})
+        self.write({partition: _columns(records) for partition, records in by_partition.items()})
 
     def offsets(self) -> list[list[int]]:
         """Where the records of each partition lie, as another client than ours reads the topic.
@@ -74,7 +74,7 @@ class Feed:
                     offsets[place.partition] += [record.offset for record in records]
         return offsets
 
-    def _write(self, tables: dict[int, pa.Table]) -> None:
+    def write(self, tables: Mapping[int, pa.Table]) -> None:
         """Write in one transaction; what a crash has cut in two is sent anew."""
         while True:
             cluster = self._cluster()

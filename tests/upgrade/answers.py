@@ -6,6 +6,7 @@ Rule: no record is late, and the last records of each partition close all window
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,8 +14,12 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+import pyarrow as pa
+
+from keyedwm.kafka.requests.cluster import Cluster
 from tests.e2e.feed import Feed
 from tests.tools import Record
+from tests.upgrade.queries import twin
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 SHOPS = 3  # of each partition; even and odd numbers alternate within a shop
@@ -33,9 +38,17 @@ class Event:
 
 
 class ShopFeed(Feed):
-    """A feed whose values are JSON: the shop, and the number within the partition."""
+    """A feed of a topic and its twin, whose values are JSON: the shop, and the number within the partition."""
 
     is_last = False
+
+    def __init__(self, cluster: Callable[[], Cluster], topic: str, rng: random.Random) -> None:
+        super().__init__(cluster, topic, rng)
+        self._twin = Feed(cluster, twin(topic), rng)
+
+    def write(self, tables: Mapping[int, pa.Table]) -> None:
+        super().write(tables)
+        self._twin.write(tables)
 
     def send_last(self) -> None:
         """Send records of all shops that close every window before them."""

@@ -48,6 +48,11 @@ class Plan:
     once: bool = False
 
 
+def twin(topic: str) -> str:
+    """The topic with the same records, for the second side of a join."""
+    return f"{topic}-twin"
+
+
 class Place:
     """A session and a plan, and the reads and arguments that a query makes of them."""
 
@@ -57,26 +62,28 @@ class Place:
     def savepoint(self, name: str) -> str | None:
         return self.plan.savepoints and str(self.directory / self.plan.savepoints / name)
 
-    def options(self, name: str) -> dict[str, str]:
+    def options(self, name: str, topic: str = "") -> dict[str, str]:
+        """The source's options. topic: by default the plan's."""
         place = self.savepoint(name)
         start = {"continueFrom": place} if place else {"startingOffsets": "earliest"}
         return {
-            "kafka.bootstrap.servers": self.plan.bootstrap, "subscribe": self.plan.topic, "watermarkLag": LAG,
+            "kafka.bootstrap.servers": self.plan.bootstrap, "subscribe": topic or self.plan.topic, "watermarkLag": LAG,
             "idleTimeout": "none", "maxOffsetsPerTrigger": "6000", **start,
         }  # fmt: skip
 
-    def rows(self, name: str) -> DataFrame:
-        """The topic's rows with the fields of their values."""
+    def rows(self, name: str, topic: str = "") -> DataFrame:
+        """A topic's rows with the fields of their values."""
         text = "cast(value as string)"
-        return self.spark.readStream.format("keyedwm").options(**self.options(name)).load().selectExpr(
+        return self.spark.readStream.format("keyedwm").options(**self.options(name, topic)).load().selectExpr(
             f"get_json_object({text}, '$.shop') shop", f"cast(get_json_object({text}, '$.n') as bigint) n",
             "topic", "partition", "offset", "event_time", "watermark", "control",
         )  # fmt: skip
 
     def sides(self, name: str, columns: tuple[str, ...]) -> list[DataFrame]:
-        """The even and the odd rows."""
-        rows = self.rows(name).select(*columns)
-        return [rows.where(f"control IS NOT NULL OR n % 2 = {rest}") for rest in (0, 1)]
+        """The even rows, and the odd ones of the twin: sources of one topic cannot continue from a savepoint."""
+        topics = (self.plan.topic, twin(self.plan.topic))
+        rows = [self.rows(name, topic).select(*columns) for topic in topics]
+        return [side.where(f"control IS NOT NULL OR n % 2 = {rest}") for rest, side in enumerate(rows)]
 
     def operator(self, name: str) -> dict[str, Any]:
         """The arguments of every operator."""

@@ -23,7 +23,7 @@ from tests.upgrade.environments import python_of
 from tests.upgrade.outcome import Outcome
 from tests.upgrade.outputs import PARTITIONS as OUTPUT_PARTITIONS
 from tests.upgrade.outputs import digest, ends, rows_of
-from tests.upgrade.queries import Plan
+from tests.upgrade.queries import Plan, twin
 
 PROGRAM = Path(__file__).with_name("queries.py")
 NEW = "this checkout"
@@ -43,7 +43,8 @@ class Trial:
         self.directory, self.brokers, self.outcome = directory, brokers, outcome
         self.random = random.Random(seed)
         topic = f"upgrade-{directory.name}"
-        brokers.make_topic(topic, PARTITIONS)
+        for name in (topic, twin(topic)):
+            brokers.make_topic(name, PARTITIONS)
         for name in outcome.queries if outcome.target == "kafka" else ():
             brokers.make_topic(f"{topic}-{name}", OUTPUT_PARTITIONS)
         self.feed = ShopFeed(brokers.cluster, topic, self.random)
