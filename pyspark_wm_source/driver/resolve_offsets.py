@@ -109,7 +109,9 @@ def continued(place: str, topics: Topics) -> QueryOffset:
         return own[0]
     topics_of_sources = "; ".join(", ".join(sorted({tp.topic for tp in offset.channels})) for offset in sources)
     count_text = "no source" if not own else f"{len(own)} sources"
+    is_shared = len(own) > len({frozenset(tp.topic for tp in offset.channels) for offset in own})
+    reason = "; a savepoint cannot continue two sources of the same topics" if is_shared else ""
     raise OptionError(
         f"option continueFrom: {count_text} of the savepoint {place} read the topics that {topics.option} selects "
-        f"here; its sources read: {topics_of_sources or 'nothing'}"
+        f"here; its sources read: {topics_of_sources or 'nothing'}{reason}"
     )

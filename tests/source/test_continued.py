@@ -66,6 +66,15 @@ def test_a_source_that_is_not_there_is_one_sentence(place, topics, sentence):
         continued(place(offset("a"), offset("b", "c")), topics)
 
 
+def test_two_sources_of_the_same_topic_are_rejected_with_the_reason(place):
+    reason = "2 sources of the savepoint .* read: a; a; a savepoint cannot continue two sources of the same topics"
+    with pytest.raises(OptionError, match=reason):
+        continued(place(offset("a"), offset("a")), Topics(names=("a",)))
+    with pytest.raises(OptionError, match="read: a; b") as error:
+        continued(place(offset("a"), offset("b")), Topics(names=("a", "b")))
+    assert "the same topics" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
