@@ -12,7 +12,7 @@ from typing import Any
 
 import kafka
 from deltalake import DeltaTable
-from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 
 from tests.upgrade.answers import Row
@@ -38,17 +38,19 @@ def _delta(table: Path) -> list[dict[str, Any]]:
 
 
 def _iceberg(directory: Path, name: str) -> list[dict[str, Any]]:
-    uri = f"sqlite:///{_catalog(directory, name)}"
-    catalog = load_catalog("default", type="sql", uri=uri, warehouse=str(directory))
     try:
-        return catalog.load_table(f"{NAMESPACE}.{name}").scan().to_arrow().to_pylist()
+        return _catalog(directory, name).load_table(f"{NAMESPACE}.{name}").scan().to_arrow().to_pylist()
     except NoSuchTableError:
         return []
 
 
-def _catalog(directory: Path, name: str) -> Path:
-    """The catalog's database, which queries.py names."""
-    return directory / f"{name}.db"
+def make_catalog(directory: Path, name: str) -> None:
+    """Make the catalog and the namespace of a query's Iceberg table, which the sink does not make."""
+    _catalog(directory, name).create_namespace(NAMESPACE)
+
+
+def _catalog(directory: Path, name: str) -> Catalog:
+    return load_catalog("default", type="sql", uri=f"sqlite:///{directory}/{name}.db", warehouse=str(directory))
 
 
 def _records(topic: str, bootstrap: str) -> list[dict[str, Any]]:
@@ -71,7 +73,7 @@ def digest(directory: Path, name: str, checkpoints: str) -> dict[str, str]:
     error."""
     roots = [directory / checkpoints / name, directory / name, directory / NAMESPACE / name]
     files = [path for root in roots for path in sorted(root.rglob("*")) if path.is_file() and path.name != LAST_ERROR]
-    files += [path for path in [_catalog(directory, name)] if path.exists()]
+    files += directory.glob(f"{name}.db")  # of the catalog
     return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 

@@ -10,7 +10,7 @@ from pyiceberg.catalog import load_catalog
 from tests.tools import Record, make_topic, produce
 from tests.upgrade.answers import ANSWERS, LAST_MS, Event
 from tests.upgrade.outcome import Outcome, total
-from tests.upgrade.outputs import PARTITIONS, digest, ends
+from tests.upgrade.outputs import PARTITIONS, digest, ends, make_catalog, rows_of
 from tests.upgrade.queries import QUERIES
 
 MINUTE_MS = 60_000
@@ -33,8 +33,8 @@ def test_a_total_adds_up_the_groups_of_a_trial():
 
 
 def test_a_commit_to_an_iceberg_table_changes_the_files_of_its_query(tmp_path):
+    make_catalog(tmp_path, "copy")
     catalog = load_catalog("default", type="sql", uri=f"sqlite:///{tmp_path}/copy.db", warehouse=str(tmp_path))
-    catalog.create_namespace("db")
     rows = pa.table({"n": [1]})
     table = catalog.create_table("db.copy", rows.schema)
     before = digest(tmp_path, "copy", "checkpoints")
@@ -42,6 +42,7 @@ def test_a_commit_to_an_iceberg_table_changes_the_files_of_its_query(tmp_path):
     after = digest(tmp_path, "copy", "checkpoints")
     assert before["copy.db"] != after["copy.db"]
     assert any(path.startswith("db/copy/data/") for path in after.keys() - before.keys())
+    assert rows_of("iceberg", tmp_path, "copy", "", "", ("n",)) == Counter({(1,): 1})
 
 
 def test_a_record_in_a_topic_changes_its_ends(kafka, new_topic):

@@ -22,7 +22,7 @@ from tests.upgrade.answers import ANSWERS, Row, ShopFeed
 from tests.upgrade.environments import python_of
 from tests.upgrade.outcome import Outcome
 from tests.upgrade.outputs import PARTITIONS as OUTPUT_PARTITIONS
-from tests.upgrade.outputs import digest, ends, rows_of
+from tests.upgrade.outputs import digest, ends, make_catalog, rows_of
 from tests.upgrade.queries import Plan, twin
 
 PROGRAM = Path(__file__).with_name("queries.py")
@@ -47,6 +47,8 @@ class Trial:
             brokers.make_topic(name, PARTITIONS)
         for name in outcome.queries if outcome.target == "kafka" else ():
             brokers.make_topic(f"{topic}-{name}", OUTPUT_PARTITIONS)
+        for name in outcome.queries if outcome.target == "iceberg" else ():
+            make_catalog(directory, name)
         self.feed = ShopFeed(brokers.cluster, topic, self.random)
         self.plan = Plan(bootstrap=brokers.direct, topic=topic, target=outcome.target, queries=outcome.queries)
         self._process: subprocess.Popen | None = None
