@@ -18,6 +18,7 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import CONTROL, REJECTED
 from keyedwm.registry.options import is_of_registry
 from keyedwm.spark import recommended_conf, source, source_progress, start_in_turn
+from keyedwm.spark.hosting.lineage import follows_clock
 from keyedwm.testing.schemas import Schema, Schemas
 from keyedwm.testing.simulated_kafka.log import Clock
 from keyedwm.testing.simulated_kafka.server import SimulatedKafka, simulated_kafka
@@ -151,6 +152,11 @@ class _Running:
         if self._query is None:
             read = source(self.spark).options(**self.options)
             frame = self.pipeline(read if self.pushed else read.load())
+            if follows_clock(frame):
+                raise OptionError(
+                    "run: the pipeline follows the clock (panes by the clock, or a processor with uses_clock), and a "
+                    "step of it would have no end: make panes by event time (by='event'), or call the processor alone"
+                )
             writer = frame.writeStream.foreachBatch(self._keep)
             (self._query,) = start_in_turn(writer.option("checkpointLocation", str(self.home / "checkpoint")))
         return self._query

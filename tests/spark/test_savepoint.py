@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -200,3 +201,11 @@ def check_refusals(spark, topic, query, tmp_path):
         savepoint(spark, str(tmp_path), str(tmp_path / "another"))
     with pytest.raises(OptionError, match=r"there is no savepoint at .*another: make one with keyedwm savepoint"):
         query(topic, "third", savepoint=str(tmp_path / "another"))
+
+
+def test_a_savepoint_names_the_operators_whose_name_occurs_twice_and_no_other(spark, tmp_path, monkeypatch):
+    operators = [SimpleNamespace(name=name) for name in ("once", "long", "once")]
+    monkeypatch.setattr("keyedwm.spark.api.savepoint.offsets_of", lambda _: (0, []))
+    monkeypatch.setattr("keyedwm.spark.api.savepoint.read_operators", lambda *_: [(one, None) for one in operators])
+    with pytest.raises(OptionError, match=r"several operators of one name \(once\), .* a result that is used twice"):
+        savepoint(spark, str(tmp_path / "checkpoint"), str(tmp_path / "savepoint"))

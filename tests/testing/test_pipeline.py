@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.spark import aggregate, count, sum, tumbling  # noqa: A004 (as Spark calls it)
+from keyedwm.spark import aggregate, count, early, sum, tumbling  # noqa: A004 (as Spark calls it)
 from keyedwm.testing.pipeline import RESTART, Record, Schema, Silence, few_tasks, run
 from tests.spark.started import Started
 from tests.tools import Record as Produced
@@ -93,6 +93,14 @@ def test_a_pipeline_over_the_source_itself_is_given_the_source(spark):
     steps = [[Record("2026-01-01 10:00", "a")], [Record("2026-01-01 12:00", "b")]]
     results = run(spark, pushed_hours, steps, options={"watermarkLag": "0 seconds"}, pushed=True)
     assert [(row["k"], row["n"]) for row in results[1].rows] == [("a", 1)]
+
+
+def test_a_pipeline_by_the_clock_is_rejected_as_its_steps_would_have_no_end(spark):
+    def panes(rows):
+        return aggregate(rows, "key", tumbling("1 hour"), {"n": count()}, early=early(every="1 second"))
+
+    with pytest.raises(OptionError, match="run: the pipeline follows the clock"):
+        run(spark, panes, [[Record("2026-01-01 10:00", "a")]])
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -49,10 +50,13 @@ def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
     _check_free(write)
     pairs = list(read_operators(spark, read))
     operators = {operator.name: operator for operator, _ in pairs}
-    if len(operators) < len(pairs):
+    counts = Counter(operator.name for operator, _ in pairs)
+    doubled = ", ".join(sorted(name for name, count in counts.items() if count > 1))
+    if doubled:
         raise OptionError(
-            f"the checkpoint {checkpoint} has two operators of one name ({', '.join(sorted(operators))}), whose state "
-            f"cannot be separated: name them differently in a new checkpoint"
+            f"the checkpoint {checkpoint} has several operators of one name ({doubled}), whose state cannot be "
+            f"separated; a result that is used twice runs twice: call the operator once for each use, with different "
+            f"names, in a new checkpoint"
         )
     states = [state for _, state in pairs]
     if states:

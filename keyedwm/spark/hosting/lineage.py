@@ -152,6 +152,11 @@ def _refuse_sparks_watermark(nodes: Iterable[str], caller: str) -> None:
         )
 
 
+def follows_clock(df: DataFrame) -> bool:
+    """Whether an operator of the query has timers by the clock: Spark then plans batches without end."""
+    return any(node.startswith("TransformWithState") and ", ProcessingTime," in node for _, node in nodes_of(df))
+
+
 def nodes_of(df: DataFrame) -> list[tuple[int, str]]:
     """Return the nodes of the analysed plan with their depth, from the top."""
     matches = [node for node in map(_NODE.match, _analysed(df).splitlines()) if node]
