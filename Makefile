@@ -187,7 +187,7 @@ version:  ## write a new version into the package, README, changelog, quickstart
 wheel: $(BUILD)/.installed  ## dist/keyedwm-VERSION-py3-none-any.whl, half a minute, for pip install
 	@$(BUILD)/bin/python -m hatchling build -t wheel
 
-release-check: install  ## build wheel and sdist twice, and look at bytes, metadata, contents, vulnerabilities, licences, import time; install them on Python 3.10 to 3.14 (ONLY="licences installs"; half an hour)
+release-check: install  ## build wheel and sdist twice, and look at bytes, metadata, contents, vulnerabilities, licences, import time; install them on Python 3.10 to 3.14 (ONLY="licences installs" PYTHONS="3.10 3.14"; half an hour)
 	@test -f build/release/.installed || { $(PYTHON) -m venv build/release && build/release/bin/pip install --quiet --disable-pip-version-check --require-hashes -r tests/packaging/requirements.txt && touch build/release/.installed; }
 	@$(BIN)/python -m tests.packaging.release $(ONLY)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -20,9 +22,23 @@ def uv() -> Path:
     return HOME / "bin" / "uv"
 
 
-def run(*command: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """Run a command, by default in the repository; returns what it prints, too."""
-    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, cwd=cwd)
+def python(release: str) -> Path | None:
+    """A Python of this feature release that lies on this machine, None if there is none.
+
+    uv asks the programs on the path. Those of pyenv there run the chosen releases only.
+    """
+    found = run(uv(), "python", "find", "--system", "--no-python-downloads", release)
+    if found.returncode == 0:
+        return Path(found.stdout.strip())
+    pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
+    return next(iter(sorted(pyenv.glob(f"versions/{release}.*/bin/python{release}"))), None)
+
+
+def run(
+    *command: str | Path, cwd: Path = ROOT, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command, by default in the repository and with this environment; returns what it prints, too."""
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, cwd=cwd, env=env)
 
 
 def must(*command: str | Path, cwd: Path = ROOT) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.packaging.conda import recipe
 from tests.packaging.licences import by_licence, is_allowed, not_allowed
 from tests.packaging.release import audited
 from tests.packaging.version import CHANGELOG, PLACES, RECIPE, ROOT, written
+from tests.uv import python
 
 
 def test_a_package_with_a_known_vulnerability_is_wrong_and_named_with_the_cure():
@@ -73,6 +75,16 @@ def test_a_release_ends_its_development_in_the_changelog_and_the_next_version_be
     assert written(CHANGELOG, released, "1.3.0.dev0") == before.replace(
         "## 1.2.0 (in", "## 1.3.0 (in development)\n\n## 1.2.0 (in"
     ).replace("## 1.2.0 (in development)", "## 1.2.0")
+
+
+def test_a_python_of_pyenv_is_used_although_its_program_on_the_path_runs_another_release(monkeypatch, tmp_path):
+    monkeypatch.setattr("tests.uv.uv", lambda: tmp_path / "uv")
+    monkeypatch.setattr("tests.uv.run", lambda *command: subprocess.CompletedProcess(command, 2, "", "not found"))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    program = tmp_path / "versions" / "3.12.1" / "bin" / "python3.12"
+    program.parent.mkdir(parents=True)
+    program.touch()
+    assert (python("3.12"), python("3.13")) == (program, None)
 
 
 def test_the_recipe_of_conda_has_the_version_that_is_in_development():
