@@ -19,6 +19,7 @@ PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 INSTALLERS = ("uv", "pip")
 # `make` and Spark set them to places of this checkout.
 UNSET = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "VIRTUAL_ENV")
+LINES = 6  # of an error: uv's last one is a hint
 # `load` of the source needs Spark's JVM; the schema of its rows and a window over a table do not.
 PROBE = """
 import sys
@@ -81,7 +82,7 @@ def fault_of(program: Path, installer: str, file: Path, home: Path) -> str:
     for step in (*steps, check, [own, "-c", PROBE], [command, "--version"], [command, "--help"]):
         done = run(*step, cwd=home, env=outside)
         if done.returncode:
-            return last_line(done)
+            return " | ".join((done.stdout + done.stderr).split("\n")[-LINES:]).strip(" |") or last_line(done)
     return ""
 
 
