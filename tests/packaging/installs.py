@@ -79,6 +79,7 @@ def fault_of(program: Path, installer: str, file: Path, home: Path) -> str:
         ]
         check = [uv(), "pip", "check", "--python", own]
     outside = {name: value for name, value in os.environ.items() if name not in UNSET}
+    outside["UV_LOCK_TIMEOUT"] = "3600"  # seconds that another uv may build Spark
     for step in (*steps, check, [own, "-c", PROBE], [command, "--version"], [command, "--help"]):
         done = run(*step, cwd=home, env=outside)
         if done.returncode:
