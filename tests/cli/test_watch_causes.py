@@ -33,6 +33,21 @@ def test_an_open_transaction_holds(planted):
     assert planted.source().partitions[0].backlog == 3
 
 
+def test_an_open_transaction_that_grows_holds_since_the_watermark_moved(monkeypatch, tmp_path):
+    committed = {"kafka.isolation.level": "read_committed"}
+    planted = Planted(monkeypatch, tmp_path, {A: Log.of(10), B: Log.of(5)}, **committed)
+    planted.plan()
+    planted.driver.run_tasks({A: T_MS + 50_000, B: T_MS + 20_000})
+    planted.plan()  # writes the states down
+    for more in (1, 2):
+        planted.cluster.logs.update({A: Log.of(10 + more), B: Log(0, 5, 5 + more)})
+        planted.driver.clock += 60_000
+        planted.plan()
+        planted.driver.run_tasks({A: T_MS + 60_000})
+    (holder,) = planted.source().watermarks[0].held_by
+    assert (holder.cause, holder.since_ms) == (Cause.OPEN_TRANSACTION, T_MS)
+
+
 def test_unreadable_event_times_and_a_partition_without_any_record_hold(monkeypatch, tmp_path):
     it = Planted(monkeypatch, tmp_path, {A: Log.of(10), B: Log.of(5), C: Log.of(0)}, idleTimeout="none")
     it.plan()

@@ -31,6 +31,7 @@ from pyspark_wm_source.values.offsets import STATE_TIMEOUT_MS, Channel, IdleTime
 
 _STALL_MS = 2_000
 # Causes that did not begin with the last record: records wait, or the broker could not be asked.
+_WITH_RECORDS = (Cause.UNREADABLE, Cause.OPEN_TRANSACTION)
 _NO_SILENCE = (Cause.BACKLOG, Cause.PARTITION_GONE, Cause.BROKER_AWAY, Cause.NOT_ASKED)
 
 
@@ -150,7 +151,7 @@ class SourceReader:
                 becomes_idle=timeout_ms is not None and self.now_ms - channel.since_ms < timeout_ms,
             )  # fmt: skip
         since_ms = None if cause in _NO_SILENCE else channel.since_ms
-        if cause is Cause.UNREADABLE and then is not None:  # new records arrive: their time is no cause
+        if cause in _WITH_RECORDS and then is not None:  # new records arrive: their time is no cause
             since_ms = then.since_ms
         return Holder(channel=tp, watermark_ms=emitted_ms(channel, key), cause=cause, since_ms=since_ms)
 
