@@ -20,7 +20,15 @@ from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.driver.plan import BrokerAnswers
 from pyspark_wm_source.options.start_offsets import Topics
 from pyspark_wm_source.task.propagated import last_barrier
-from pyspark_wm_source.values.holding import Cause, cause_of, emitted_ms, holders_of, keys_of, unreadable_since
+from pyspark_wm_source.values.holding import (
+    Cause,
+    cause_of,
+    emitted_ms,
+    holders_of,
+    keys_of,
+    late_since,
+    unreadable_since,
+)
 from pyspark_wm_source.values.offsets import Channel, QueryOffset, as_spark_offsets
 
 _MOST_NAMED = 5
@@ -153,7 +161,7 @@ class _Holders:
             return Cause.NOT_ASKED
         return cause_of(
             self.planned.channels[tp], key, backlog=self._backlog(tp), uncommitted=self.answers.uncommitted(tp),
-            unreadable=self._unreadable(tp, key), becomes_idle=becomes_idle,
+            unreadable=self._unreadable(tp, key), late=self._late(tp, key), becomes_idle=becomes_idle,
         )  # fmt: skip
 
     def _backlog(self, tp: TopicPartition) -> int:
@@ -162,6 +170,9 @@ class _Holders:
 
     def _unreadable(self, tp: TopicPartition, key: int) -> int:
         return unreadable_since(self.before.get(tp), self.planned.channels[tp], key)
+
+    def _late(self, tp: TopicPartition, key: int) -> int:
+        return late_since(self.before.get(tp), self.planned.channels[tp], key)
 
     def _sentence(self, tp: TopicPartition, key: int) -> str:
         channel = self.planned.channels[tp]
@@ -174,6 +185,8 @@ class _Holders:
                 why = f"none of its {channel.counts.bad} event times could be read"
             case Cause.UNREADABLE:
                 why = f"none of the {self._unreadable(tp, key)} event times of the batch before could be read"
+            case Cause.LATE:
+                why = f"{self._late(tp, key)} late events in the batch before"
             case Cause.OPEN_TRANSACTION if self.answers is not None:
                 why = f"{self.answers.uncommitted(tp)} records of open transactions"
             case Cause.NOT_ASKED as cause:

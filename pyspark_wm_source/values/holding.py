@@ -19,6 +19,7 @@ class Cause(Enum):
     BACKLOG = "backlog"
     OPEN_TRANSACTION = "open transaction"
     UNREADABLE = "unreadable event times"
+    LATE = "late events"
     NO_RECORD_EVER = "no record ever"
     IDLE_TIMEOUT = "idle timeout not reached"
     NO_RECORD_SINCE = "no record"
@@ -52,19 +53,33 @@ def unreadable_since(then: Channel | None, channel: Channel, key: int) -> int:
     return channel.counts.bad - then.counts.bad
 
 
+def late_since(then: Channel | None, channel: Channel, key: int) -> int:
+    """Count the late events of a channel since `then`, if they are at least half of its records; 0 as above.
+
+    Some late events are usual, and a watermark rests for a batch now and then.
+    """
+    if then is None or emitted_ms(then, key) != emitted_ms(channel, key):
+        return 0
+    late = channel.counts.late - then.counts.late
+    return late if 2 * late >= channel.start - then.start else 0
+
+
 def cause_of(
-    channel: Channel, key: int, *, backlog: int, uncommitted: int, unreadable: int = 0, becomes_idle: bool = False
-) -> Cause:
+    channel: Channel, key: int, *, backlog: int, uncommitted: int, unreadable: int = 0, late: int = 0,
+    becomes_idle: bool = False,
+) -> Cause:  # fmt: skip
     """Return the cause of a blocking channel.
 
     backlog: offsets up to the readable end. uncommitted: offsets of open transactions.
 
-    unreadable: unreadable event times since its watermark moved, if known. becomes_idle: an idle timeout is known and
-    set, and its end is still to come.
+    unreadable, late: event times of this kind since its watermark moved, if known (`unreadable_since`, `late_since`).
+    becomes_idle: an idle timeout is known and set, and its end is still to come.
     """
     # Before a backlog: a running query nearly always has one, and reading it does not move this watermark.
     if unreadable or (emitted_ms(channel, key) is None and channel.counts.bad):
         return Cause.UNREADABLE
+    if late:
+        return Cause.LATE
     if backlog > 0:
         return Cause.BACKLOG
     if uncommitted:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from keyedwm.cli.query import source as source_module
 from keyedwm.core.axis import Counts
 from keyedwm.core.watermark import Status
@@ -46,6 +48,19 @@ def test_an_open_transaction_that_grows_holds_since_the_watermark_moved(monkeypa
         planted.driver.run_tasks({A: T_MS + 60_000})
     (holder,) = planted.source().watermarks[0].held_by
     assert (holder.cause, holder.since_ms) == (Cause.OPEN_TRANSACTION, T_MS)
+
+
+@pytest.mark.parametrize(("late", "cause"), [(4, Cause.LATE), (1, Cause.BACKLOG)])
+def test_a_partition_whose_records_are_mostly_late_holds_for_that_and_not_for_its_backlog(planted, late, cause):
+    planted.plan()  # writes the states down
+    planted.cluster.logs[B] = Log.of(9)
+    planted.plan()
+    planted.driver.run_tasks({B: T_MS + 20_000}, Counts(late=3 + late))
+    planted.driver.clock += 60_000
+    planted.cluster.logs[B] = Log.of(19)
+    (holder,) = planted.source().watermarks[0].held_by
+    assert (holder.channel, holder.cause) == (B, cause)
+    assert holder.since_ms == (T_MS if cause is Cause.LATE else None)
 
 
 def test_unreadable_event_times_and_a_partition_without_any_record_hold(monkeypatch, tmp_path):

@@ -26,12 +26,20 @@ from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from keyedwm.savepoint_files import Files
 from pyspark_wm_source.driver.plan import advances_of, coalescer_state
 from pyspark_wm_source.options.source_options import SourceOptions
-from pyspark_wm_source.values.holding import Cause, cause_of, emitted_ms, holders_of, keys_of, unreadable_since
+from pyspark_wm_source.values.holding import (
+    Cause,
+    cause_of,
+    emitted_ms,
+    holders_of,
+    keys_of,
+    late_since,
+    unreadable_since,
+)
 from pyspark_wm_source.values.offsets import STATE_TIMEOUT_MS, Channel, IdleTimeout, QueryOffset, state_place
 
 _STALL_MS = 2_000
 # Causes that did not begin with the last record: records wait, or the broker could not be asked.
-_WITH_RECORDS = (Cause.UNREADABLE, Cause.OPEN_TRANSACTION)
+_WITH_RECORDS = (Cause.UNREADABLE, Cause.LATE, Cause.OPEN_TRANSACTION)
 _NO_SILENCE = (Cause.BACKLOG, Cause.PARTITION_GONE, Cause.BROKER_AWAY, Cause.NOT_ASKED)
 
 
@@ -148,6 +156,7 @@ class SourceReader:
                 backlog=ends.stable[tp] - channel.start,
                 uncommitted=max(ends.high[tp] - max(ends.stable[tp], channel.start), 0),
                 unreadable=unreadable_since(then, channel, key),
+                late=late_since(then, channel, key),
                 becomes_idle=timeout_ms is not None and self.now_ms - channel.since_ms < timeout_ms,
             )  # fmt: skip
         since_ms = None if cause in _NO_SILENCE else channel.since_ms
