@@ -195,8 +195,16 @@ class QueryOffset:
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> QueryOffset:
-        """Return the offset of its JSON. Raises FormatError for an unknown version, before anything changes."""
+        """Return the offset of its JSON.
+
+        Raises FormatError for an unknown version or another source's offset, before anything changes.
+        """
         version = content.get("version")
+        if "version" not in content:
+            raise FormatError(
+                "the checkpoint is of a query with another source, such as format('kafka'): name a new "
+                "checkpointLocation, and pass as startingOffsets what `keyedwm migrate CHECKPOINT` prints"
+            )
         if version not in _READ_VERSIONS or type(version) is not int:
             raise FormatError(
                 f"the checkpoint's offset has version {short_repr(version)}; this keyedwm reads versions "

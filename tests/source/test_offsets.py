@@ -122,7 +122,7 @@ def test_another_version_is_refused_by_name(version):
 
 
 def test_an_offset_of_another_source_is_refused_by_name():
-    with pytest.raises(FormatError, match="version None"):
+    with pytest.raises(FormatError, match=r"another source, .*keyedwm migrate CHECKPOINT"):
         QueryOffset.from_json({"t": {"0": 5}})
 
 

@@ -204,6 +204,16 @@ def test_event_times_that_were_computed_anew_are_warned_of(made, load, bucket_co
     assert all("the column 'event_time' was computed again" in str(one.message) for one in told)
 
 
+@pytest.mark.parametrize("made", ["an expression", "itself"])
+def test_sparks_windows_over_event_times_that_were_computed_anew_are_warned_of(made, load):
+    make, is_moved = MOVED[made]
+    frame = make(load("any").selectExpr(*COLUMNS, "timestamp AS at"))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with_watermark(frame)
+    assert [one.filename for one in caught] == [__file__] * is_moved
+
+
 def test_several_rows_of_a_record_are_refused_before_a_store(rows):
     twice = rows.withColumn("item", F.explode(F.array(F.lit("x"), F.lit("x")))).where("item = 'x' OR item IS NULL")
     words = "the frame has explode, which makes several rows of one record, and here a record is one message"

@@ -17,7 +17,7 @@ from keyedwm.arrow.schema import axis_column
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import EVENT_TIME, FOLLOWS_COALESCED, REJECTED, WATERMARK
 from keyedwm.spark.arguments import analysed, require_frame
-from keyedwm.spark.hosting.lineage import SPARK_TIMES, panes_of
+from keyedwm.spark.hosting.lineage import SPARK_TIMES, panes_of, warn_of_moved_times
 from keyedwm.spark.hosting.staged_rows import control_columns, rejected_type
 
 _OF_AXIS = f"{WATERMARK}_"
@@ -58,7 +58,10 @@ def axis_columns(df: DataFrame, axis: str, caller: str) -> tuple[str, str]:
 def followed(df: DataFrame, axis: str, *, delay_ms: int, keep: Column | None, caller: str) -> DataFrame:
     """Return the event rows, with Spark's watermark `delay_ms` below ours. keep: the rows that stay, None for all."""
     event_time, watermark = axis_columns(df, axis, caller)
-    if analysed(lambda: df.isStreaming, caller) and panes_of(df) is not None:
+    is_streaming = analysed(lambda: df.isStreaming, caller)
+    if is_streaming:
+        warn_of_moved_times(df, caller)
+    if is_streaming and panes_of(df) is not None:
         warnings.warn(
             f"{caller}: the frame holds early or late panes, each with the whole total of its window: Spark's own "
             "aggregates and joins count what several panes say several times, so filter by the column pane",

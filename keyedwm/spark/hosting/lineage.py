@@ -85,6 +85,11 @@ def _panes_of(nodes: Iterable[tuple[int, str]]) -> RepeatedTotals | None:
     return next((by_mark[node] for _, node in above if node in by_mark), None)
 
 
+def warn_of_moved_times(df: DataFrame, caller: str) -> None:
+    """Warn if the column event_time was computed again above the source."""
+    _warn_of_moved_times(nodes_of(df), caller)
+
+
 def _warn_of_moved_times(nodes: Iterable[tuple[int, str]], caller: str) -> None:
     projections = [node for _, node in _above(nodes, "TransformWithState") if node.startswith("Project [")]
     renamed = {new: old for node in projections for old, new in _RENAMED.findall(node)}
