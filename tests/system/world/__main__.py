@@ -75,7 +75,7 @@ class _Tally:
     def add(self, outcome: Outcome) -> None:
         self.seeds += 1
         self.batches += outcome.batches
-        self.days += len(outcome.days)
+        self.days += max(len(outcome.days) - 1, 0)  # the first line has the names
         if outcome.stopped is not None:
             self.facts[outcome.stopped.partition(":")[0]] += 1
         self.struck.update({strike.fault for strike in outcome.strikes})
