@@ -41,7 +41,7 @@ class BatchReader(VersionChecked, DataSourceReader):
         options, cluster = self._options, shared(self._options.client)
         places = assigned(cluster, options.topics, running=False)
         first = resolve(cluster, options.start, places, EARLIEST)
-        last = self._passed(first, resolve(cluster, options.end, places, LATEST))
+        last = self._at_least_start(first, resolve(cluster, options.end, places, LATEST))
         limits = CutLimits(least_tasks=options.least_tasks, most_records=options.most_records)
         groups = groups_of(list(_ranges(first, last, limits)), limits, options.limits)
         return [
@@ -64,7 +64,7 @@ class BatchReader(VersionChecked, DataSourceReader):
         split: Split = partition  # type: ignore[assignment]
         return scan(replace(split, ranges=self._as_of_now(split.ranges)), self._options, self._schema)
 
-    def _passed(
+    def _at_least_start(
         self, first: Mapping[TopicPartition, int], last: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int]:
         """Return the ends; the present end at least at the log start.

@@ -32,6 +32,7 @@ from pyspark_wm_source.driver.recover_state import StateLoader
 from pyspark_wm_source.driver.report import barriers_again, describe, nothing_selected
 from pyspark_wm_source.driver.resolve_offsets import assigned, continued, resolve
 from pyspark_wm_source.driver.splits import ControlSettings, splits
+from pyspark_wm_source.driver.stable_ends import next_offset_of, readable_ends
 from pyspark_wm_source.driver.stale_answers import confirmed
 from pyspark_wm_source.driver.truncation import Epochs, TruncationCheck, not_behind
 from pyspark_wm_source.options.source_options import SourceOptions
@@ -198,7 +199,7 @@ class Planner:
         high = ends
         if self._options.client.isolation is Isolation.READ_COMMITTED:
             high = self._cluster.latest(there.channels, Isolation.READ_UNCOMMITTED)
-            ends = _passed(ends, high, start)
+            ends = readable_ends(ends, high, start)
         now_ms = self._now_ms()
         self._ends = dict(ends)
         begins, restarts = self._begins(start, there)
@@ -227,7 +228,7 @@ class Planner:
             ends = self._cluster.log_ends(there.channels)
         except UnknownTopicError:
             ends = None  # a topic was deleted between the two questions
-        if ends is None or any(end.offset < _stands_at(start, tp) for tp, end in ends.items()):
+        if ends is None or any(end.offset < next_offset_of(start, tp) for tp, end in ends.items()):
             # The assignment may be a second old, and a topic may have been recreated since.
             self._assigner.forget()
             there = self._assignment(start, known)
@@ -358,7 +359,7 @@ class Planner:
         """Raise DataLossError for log ends below the query's positions (with failOnDataLoss=false: warn)."""
         recreated = there.recreated(start.topic_ids)
         positions = {
-            tp: _stands_at(start, tp) for tp in sorted(ends) if tp not in restarts and tp.topic not in recreated
+            tp: next_offset_of(start, tp) for tp in sorted(ends) if tp not in restarts and tp.topic not in recreated
         }
 
         def behind(answer: Mapping[TopicPartition, int]) -> list[TopicPartition]:
@@ -383,7 +384,7 @@ class Planner:
         ends = self._cluster.latest(channels)
         if self._options.client.isolation is not Isolation.READ_COMMITTED:
             return ends
-        return _passed(ends, self._cluster.latest(channels, Isolation.READ_UNCOMMITTED), start)
+        return readable_ends(ends, self._cluster.latest(channels, Isolation.READ_UNCOMMITTED), start)
 
     def _now_ms(self) -> int:
         """The time by the clock; in a test of a pipeline, the time in the file of its clock."""
@@ -394,21 +395,3 @@ class Planner:
         if self._options.fail_on_data_loss:
             raise error
         LOG.warning("%s; the query continues (failOnDataLoss=false)", error.message)
-
-
-def _passed(
-    ends: Mapping[TopicPartition, int], high: Mapping[TopicPartition, int], start: QueryOffset
-) -> dict[TopicPartition, int]:
-    """Return the last stable offsets, at least the query's position in logs that hold it.
-
-    An open transaction is below the position if its first records were deleted or were read as uncommitted ones.
-    high: the high watermarks.
-    """
-    positions = {tp: _stands_at(start, tp) for tp in ends}
-    return {tp: positions[tp] if end < positions[tp] <= high[tp] else end for tp, end in ends.items()}
-
-
-def _stands_at(start: QueryOffset, tp: TopicPartition) -> int:
-    """The next offset to read of a channel, also of one that was absent for a while; 0 if the channel is new."""
-    before = start.channels.get(tp) or start.retired.get(tp)
-    return start.begins.get(tp, 0) if before is None else before.next_offset
