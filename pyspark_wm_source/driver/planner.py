@@ -32,7 +32,7 @@ from pyspark_wm_source.driver.recover_state import StateLoader
 from pyspark_wm_source.driver.report import barriers_again, describe, nothing_selected
 from pyspark_wm_source.driver.resolve_offsets import assigned, continued, resolve
 from pyspark_wm_source.driver.splits import ControlSettings, splits
-from pyspark_wm_source.driver.stable_ends import next_offset_of, readable_ends
+from pyspark_wm_source.driver.stable_ends import ask_readable_ends, next_offset_of, readable_ends
 from pyspark_wm_source.driver.stale_answers import confirmed
 from pyspark_wm_source.driver.truncation import Epochs, TruncationCheck, not_behind
 from pyspark_wm_source.options.source_options import SourceOptions
@@ -199,14 +199,13 @@ class Planner:
         high = ends
         if self._options.client.isolation is Isolation.READ_COMMITTED:
             high = self._cluster.latest(there.channels, Isolation.READ_UNCOMMITTED)
-            ends = readable_ends(ends, high, start)
         now_ms = self._now_ms()
-        self._ends = dict(ends)
         begins, restarts = self._begins(start, there)
         epochs = not_behind(epochs, start, restarts)
         restarts = self._truncated(start, epochs, restarts) | restarts
+        self._ends = self._checked(start, ends, high, restarts, there)
         answers = BrokerAnswers(
-            ends=self._checked(start, ends, restarts, there),
+            ends=self._ends,
             begins=begins,
             requested_ms=requested_ms,
             now_ms=now_ms,
@@ -353,20 +352,27 @@ class Planner:
         self,
         start: QueryOffset,
         ends: Mapping[TopicPartition, int],
+        high: Mapping[TopicPartition, int],
         restarts: Mapping[TopicPartition, int],
         there: Assignment,
     ) -> dict[TopicPartition, int]:
         """Raise DataLossError for log ends below the query's positions (with failOnDataLoss=false: warn)."""
         recreated = there.recreated(start.topic_ids)
         positions = {
-            tp: next_offset_of(start, tp) for tp in sorted(ends) if tp not in restarts and tp.topic not in recreated
+            tp: next_offset_of(start, tp)
+            for tp in sorted(there.channels)
+            if tp not in restarts and tp.topic not in recreated
         }
 
         def behind(answer: Mapping[TopicPartition, int]) -> list[TopicPartition]:
             return [tp for tp, position in positions.items() if answer[tp] < position]
 
+        isolation = self._options.client.isolation
         # A leader that just took over can answer with an older end for a moment (KAFKA-7703).
-        checked = confirmed(dict(ends), behind, lambda answer: answer | self._ends_of(behind(answer), start))
+        checked = confirmed(
+            readable_ends(ends, high, positions), behind,
+            lambda answer: answer | ask_readable_ends(self._cluster, behind(answer), positions, isolation),
+        )  # fmt: skip
         for tp in behind(checked):
             at = positions[tp]
             if tp not in start.begins:
@@ -379,12 +385,6 @@ class Planner:
                     f"and its log holds {holds}"
                 ))  # fmt: skip
         return checked
-
-    def _ends_of(self, channels: Sequence[TopicPartition], start: QueryOffset) -> dict[TopicPartition, int]:
-        ends = self._cluster.latest(channels)
-        if self._options.client.isolation is not Isolation.READ_COMMITTED:
-            return ends
-        return readable_ends(ends, self._cluster.latest(channels, Isolation.READ_UNCOMMITTED), start)
 
     def _now_ms(self) -> int:
         """The time by the clock; in a test of a pipeline, the time in the file of its clock."""

@@ -5,9 +5,10 @@ Kafka answers so if the transaction's first records were deleted, or if the quer
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.client.values import Isolation, TopicPartition
+from keyedwm.kafka.requests.cluster import Cluster
 from pyspark_wm_source.values.offsets import QueryOffset
 
 
@@ -18,11 +19,21 @@ def next_offset_of(start: QueryOffset, tp: TopicPartition) -> int:
 
 
 def readable_ends(
-    stable: Mapping[TopicPartition, int], high: Mapping[TopicPartition, int], start: QueryOffset
+    stable: Mapping[TopicPartition, int], high: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Return the last stable offsets; the query's position in a log that is long enough and has a lower one.
+    """Return the last stable offsets, each at least the query's position if the log is as long as that.
 
-    high: the high watermarks.
+    high: the high watermarks. positions: the next offsets to read, without channels of `restarts`.
     """
-    positions = {tp: next_offset_of(start, tp) for tp in stable}
-    return {tp: positions[tp] if end < positions[tp] <= high[tp] else end for tp, end in stable.items()}
+    at_least = {tp: positions[tp] for tp, end in stable.items() if tp in positions and end < positions[tp] <= high[tp]}
+    return {**stable, **at_least}
+
+
+def ask_readable_ends(
+    cluster: Cluster, channels: Sequence[TopicPartition], positions: Mapping[TopicPartition, int], isolation: Isolation
+) -> dict[TopicPartition, int]:
+    """Ask the brokers for the readable ends. isolation: the query's."""
+    stable = cluster.latest(channels)
+    if isolation is not Isolation.READ_COMMITTED:
+        return stable
+    return readable_ends(stable, cluster.latest(channels, Isolation.READ_UNCOMMITTED), positions)

@@ -48,20 +48,22 @@ def holders_of(channels: Mapping[TopicPartition, Channel], key: int) -> list[Top
 
 def unreadable_since(then: Channel | None, channel: Channel, key: int) -> int:
     """Count the unreadable event times of a channel since `then`; 0 if its watermark has moved or `then` is None."""
-    if then is None or emitted_ms(then, key) != emitted_ms(channel, key):
-        return 0
-    return channel.counts.bad - then.counts.bad
+    return 0 if then is None or _has_moved(then, channel, key) else channel.counts.bad - then.counts.bad
 
 
 def late_since(then: Channel | None, channel: Channel, key: int) -> int:
-    """Count the late events of a channel since `then`, if they are at least half of its records; 0 as above.
+    """Count the late events of a channel since `then`, if at least half of its records were late.
 
-    Some late events are usual, and a watermark rests for a batch now and then.
+    Otherwise 0, since some late events are usual; also if its watermark has moved or `then` is None.
     """
-    if then is None or emitted_ms(then, key) != emitted_ms(channel, key):
+    if then is None or _has_moved(then, channel, key):
         return 0
     late = channel.counts.late - then.counts.late
     return late if 2 * late >= channel.start - then.start else 0
+
+
+def _has_moved(then: Channel, channel: Channel, key: int) -> bool:
+    return emitted_ms(then, key) != emitted_ms(channel, key)
 
 
 def cause_of(

@@ -54,6 +54,30 @@ def test_a_log_that_ends_below_the_position_is_a_loss_although_a_transaction_is_
         d.plan()
 
 
+def test_a_recreated_topic_is_read_to_its_last_stable_offset_and_not_to_the_earlier_position(driver):
+    d = driver({A: Log.of(5)}, {"t": "id-1"}, failOnDataLoss="false", **COMMITTED)
+    started(d)
+    d.cluster.ids["t"], d.cluster.logs[A] = "id-2", Log(stable=2, high=9)
+    again = d.plan().channels[A]
+    assert (again.start, again.next_offset) == (0, 2)
+
+
+def test_a_truncated_log_is_read_to_its_last_stable_offset_and_not_to_the_earlier_position(driver):
+    d = driver({A: Log(stable=10, high=10, epoch=1)}, failOnDataLoss="false", **COMMITTED)
+    started(d)
+    d.cluster.logs[A] = Log(stable=6, high=12, epoch=2, epoch_ends={1: 4})
+    again = d.plan().channels[A]
+    assert (again.start, again.next_offset) == (4, 6)
+
+
+def test_a_smallest_batch_counts_no_records_below_the_position(driver):
+    """minOffsetsPerTrigger: A waits for an open transaction, and B has enough records."""
+    d = driver({A: Log.of(50), B: Log.of(5)}, minOffsetsPerTrigger="10", maxTriggerDelay="1 hour", **COMMITTED)
+    started(d)
+    d.cluster.logs.update({A: Log(stable=2, high=60), B: Log.of(17)})
+    assert d.plan().channels[B].next_offset == 17
+
+
 def test_available_now_reads_the_other_partitions(driver):
     d = driver({A: Log(first=12, stable=1, high=34), B: Log.of(5)}, **COMMITTED)
     d.planner.freeze()

@@ -38,8 +38,9 @@ from pyspark_wm_source.values.holding import (
 from pyspark_wm_source.values.offsets import STATE_TIMEOUT_MS, Channel, IdleTimeout, QueryOffset, state_place
 
 _STALL_MS = 2_000
-# Causes that did not begin with the last record: records wait, or the broker could not be asked.
+# Causes with new records: they began when the watermark last moved.
 _WITH_RECORDS = (Cause.UNREADABLE, Cause.LATE, Cause.OPEN_TRANSACTION)
+# Causes that did not begin with the last record: records wait, or the broker could not be asked.
 _NO_SILENCE = (Cause.BACKLOG, Cause.PARTITION_GONE, Cause.BROKER_AWAY, Cause.NOT_ASKED)
 
 
@@ -160,7 +161,7 @@ class SourceReader:
                 becomes_idle=timeout_ms is not None and self.now_ms - channel.since_ms < timeout_ms,
             )  # fmt: skip
         since_ms = None if cause in _NO_SILENCE else channel.since_ms
-        if cause in _WITH_RECORDS and then is not None:  # new records arrive: their time is no cause
+        if cause in _WITH_RECORDS and then is not None:
             since_ms = then.since_ms
         return Holder(channel=tp, watermark_ms=emitted_ms(channel, key), cause=cause, since_ms=since_ms)
 

@@ -51,12 +51,12 @@ def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
     pairs = list(read_operators(spark, read))
     operators = {operator.name: operator for operator, _ in pairs}
     counts = Counter(operator.name for operator, _ in pairs)
-    doubled = ", ".join(sorted(name for name, count in counts.items() if count > 1))
-    if doubled:
+    shared_names = ", ".join(sorted(name for name, count in counts.items() if count > 1))
+    if shared_names:
         raise OptionError(
-            f"the checkpoint {checkpoint} has several operators of one name ({doubled}), whose state cannot be "
-            f"separated; a result that is used twice runs twice: call the operator once for each use, with different "
-            f"names, in a new checkpoint"
+            f"the checkpoint {checkpoint} has several operators of one name ({shared_names}), whose state cannot be "
+            f"separated (a result that is used twice runs twice, and reads its topics twice): start the new query from "
+            f"older offsets in place of a savepoint"
         )
     states = [state for _, state in pairs]
     if states:
