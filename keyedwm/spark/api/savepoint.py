@@ -54,9 +54,8 @@ def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
     shared_names = ", ".join(sorted(name for name, count in counts.items() if count > 1))
     if shared_names:
         raise OptionError(
-            f"the checkpoint {checkpoint} has several operators of one name ({shared_names}), whose state cannot be "
-            f"separated (a result that is used twice runs twice, and reads its topics twice): start the new query from "
-            f"older offsets in place of a savepoint"
+            f"the checkpoint {checkpoint} has several operators of one name ({shared_names}); a result that is used "
+            f"twice runs twice, and its state cannot be moved: start the new query from older offsets"
         )
     states = [state for _, state in pairs]
     if states:
