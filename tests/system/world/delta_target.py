@@ -42,8 +42,10 @@ class DeltaTarget(Target):
     def copied_options(self) -> dict[str, str]:
         return self.options
 
-    def before_a_life(self) -> None:
+    def before_a_life(self, *, has_published: bool) -> None:
         """The table is deleted, or restored to an older version that still holds a batch."""
+        if not has_published:
+            return
         lost, older = self.faults.strikes("table lost"), self.faults.strikes("table older")
         entries = self._entries()
         if lost and entries:

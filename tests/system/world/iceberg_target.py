@@ -56,8 +56,10 @@ class IcebergTarget(Target):
     def copied_options(self) -> dict[str, str]:
         return self.options
 
-    def before_a_life(self) -> None:
+    def before_a_life(self, *, has_published: bool) -> None:
         """The table is dropped; or its branch, or the whole catalog, is taken back behind the newest batch."""
+        if not has_published:
+            return
         lost, older = self.faults.strikes("table lost"), self.faults.strikes("table older")
         table = self._table()
         if table is None:

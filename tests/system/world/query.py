@@ -176,14 +176,18 @@ class Query:
 
 
 class Life:
-    """One start of the query, until its driver dies or it stops."""
+    """One start of the query, until its driver dies or it stops.
+
+    It runs the batches from `_first_batch` up to `_next`. `_rows`: those of the query at its start, since a deployment
+    with other options gives the later lives rows of their own.
+    """
 
     def __init__(self, query: Query) -> None:
-        self.query = query
+        self.query, self._rows = query, query.rows
         self.run, self.owner = str(uuid.uuid4()), query.owner
         query.starts += 1
         self.number = query.starts
-        self._next = len(query.checkpoint.offsets)
+        self._first_batch = self._next = len(query.checkpoint.offsets)
         query.faults.note(f"run {self.run[:8]} starts at batch {self._next} in driver {query.owner[:8]}")
         self._options = replace(SourceOptions.parse(query.source).for_stream(), limits=query.limits)
         self._schema = arrow_schema(self._options)
@@ -196,7 +200,8 @@ class Life:
     def recover(self) -> None:
         """Run the batch again that was planned and not committed."""
         if self.query.checkpoint.committed < self._next - 1:
-            self.batch(self._next - 1)
+            self._first_batch = self._next - 1
+            self.batch(self._first_batch)
 
     def turn(self) -> bool:
         """Plan once, and run the batch if there is one."""
@@ -222,10 +227,13 @@ class Life:
         return self._initial
 
     def again(self) -> None:
-        """Run the last batch, or the one before, once more: as a driver does that was taken for dead in the middle."""
-        last = len(self.query.checkpoint.offsets) - 1
-        if last >= 0:
-            self.batch(self.query.chance.randint(max(last - 1, 0), last), is_again=True)
+        """Run its last batch, or the one before, once more: as a driver does that was taken for dead in the middle.
+
+        It runs no batch that another driver has planned: Spark stops a driver that finds its next batch in the log.
+        """
+        batches = range(self._first_batch, self._next)[-2:]
+        if batches:
+            self.batch(self.query.chance.choice(batches), is_again=True)
 
     def batch(self, batch: int, *, is_again: bool = False) -> None:
         """Run one batch."""
@@ -287,7 +295,7 @@ class Life:
         with mock.patch.object(Task, "current", staticmethod(lambda: task)):
             staged = self._writer.write(rows())  # type: ignore[arg-type]
         table = pa.Table.from_batches(read, self._schema).combine_chunks()
-        known = query.rows.setdefault((batch, index), table)
+        known = self._rows.setdefault((batch, index), table)
         is_same = query.has_lost or query.faults.struck["recreated topic"] or by_channel(known) == by_channel(table)
         if known is not table and not is_same:
             query.violations.append(f"batch {batch}, task {index}: an attempt read other rows than the one before")

@@ -55,8 +55,8 @@ class Target(ABC):
         return {**self.options, "sharedTable": "true"}
 
     @abstractmethod
-    def before_a_life(self) -> None:
-        """What happens to the disk while no driver runs."""
+    def before_a_life(self, *, has_published: bool) -> None:
+        """What happens to the disk while no driver runs. has_published: each query has, so it misses its batches."""
 
     @contextmanager
     def faulty(self) -> Iterator[None]:
@@ -109,7 +109,7 @@ class KafkaTarget(Target):
         self._ledger = self._ledger.with_name(f"{self._ledger.name}+")
         return {**self.options, "ledger": str(self._ledger)}
 
-    def before_a_life(self) -> None:
+    def before_a_life(self, *, has_published: bool) -> None:  # noqa: ARG002 - each query has a ledger of its own
         """The ledger's directory is lost, or an older copy takes its place."""
         copy = self.directory / "older"
         lost, older = self.faults.strikes("ledger lost"), self.faults.strikes("ledger older")

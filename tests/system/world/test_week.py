@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import pytest
 
+from tests.system.world.feed import LAG_MS
 from tests.system.world.planted import Bug, planted
 from tests.system.world.planted_week import WEEKLY
 from tests.system.world.simulate import quiet, run
@@ -33,6 +37,69 @@ def test_a_bug_that_only_a_week_shows_falls(bug: Bug) -> None:
     with quiet(), planted(bug):
         outcome = run(seed, target=bug.target, kind=Week)
     assert words in str(outcome.violation)
+
+
+class _Deployed(Week):
+    """Three batches, then one deployment; nothing happens by chance."""
+
+    option, value = "", ""
+
+    def trouble(self) -> None:
+        for _ in range(3):
+            self._turn(self.queries[0])
+        self.faults.of = self._chosen
+        self.deploy()
+
+    def deploy(self) -> None:
+        self._deploy()
+
+    def _chosen(self, _fault: str, choices: Sequence[str]) -> str:
+        return self.option if self.option in choices else self.value
+
+
+class _Replaced(_Deployed):
+    """The driver dies before its last batch is in the commit log, or seems to; its successor has other watermarks."""
+
+    option, value = "watermarkLag", f"{2 * LAG_MS} milliseconds"
+
+    def deploy(self) -> None:
+        (query,) = self.queries
+        query.checkpoint.committed -= 1
+        super().deploy()
+        for _ in range(3):
+            self._turn(query)
+        self.faults.trace.clear()
+        for _ in range(8):
+            self._beside(query.zombie.again, "the zombie")
+        assert set(re.findall(r"batch (\d): \d tasks", "\n".join(self.faults.trace))) == {"1", "2"}
+
+
+class _Restored(_Deployed):
+    """Another query continues from a savepoint, and somebody restores the table whenever that can be noticed."""
+
+    option = "savepoint"
+
+    def deploy(self) -> None:
+        super().deploy()
+        strikes = self.faults.strikes
+        self.faults.strikes = lambda name, where="": name == "table older" or strikes(name, where)
+        self._turn(self.queries[0])
+        self.faults.strikes = strikes
+        assert self.moved
+
+
+@pytest.mark.parametrize("target", ["kafka", "delta"])
+def test_a_driver_that_was_taken_for_dead_runs_its_own_batches_only_and_reads_them_by_its_own_lag(target: str) -> None:
+    with quiet():
+        outcome = run(1, only=frozenset(), target=target, kind=_Replaced)
+    assert outcome.violation is None, outcome.report()
+
+
+@pytest.mark.parametrize("target", ["iceberg", "delta"])
+def test_no_table_is_restored_before_the_first_batch_after_a_savepoint(target: str) -> None:
+    with quiet():
+        outcome = run(1, only=frozenset(), target=target, kind=_Restored)
+    assert outcome.violation is None, outcome.report()
 
 
 def sizes(*entries: tuple[int, int]) -> Table:
