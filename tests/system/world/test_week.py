@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.system.world.feed import LAG_MS
+from tests.system.world.feed import LAG_MS, TOPIC
 from tests.system.world.planted import Bug, planted
 from tests.system.world.planted_week import WEEKLY
 from tests.system.world.simulate import quiet, run
@@ -86,6 +86,30 @@ class _Restored(_Deployed):
         self._turn(self.queries[0])
         self.faults.strikes = strikes
         assert self.moved
+
+
+class _Accepted(Week):
+    """Records of a published batch are deleted before its replay, and somebody accepts the loss."""
+
+    def trouble(self) -> None:
+        (query,) = self.queries
+        for _ in range(3):
+            self._turn(query)
+        query.checkpoint.committed -= 1
+        query.end(is_dead=True)
+        for partition in self.feeder.records:
+            self.feeder.delete_before(partition, self.brokers.logs[TOPIC, partition].end)
+        self.faults.struck["retention ahead"] += 1
+        query.source |= {"failOnDataLoss": "false"}
+        self._turn(query)
+
+
+@pytest.mark.parametrize("target", ["kafka", "delta"])
+def test_a_query_may_stop_at_a_published_batch_whose_records_are_gone_by_permission(target: str) -> None:
+    with quiet():
+        outcome = run(1, only=frozenset(), target=target, kind=_Accepted)
+    assert outcome.violation is None, outcome.report()
+    assert "gives other rows when it runs again" in str(outcome.stopped)
 
 
 @pytest.mark.parametrize("target", ["kafka", "delta"])
