@@ -69,6 +69,10 @@ class Drawing:
             f'stroke="#888888"/>'
         )
 
+    def bar(self, x: float, y: float, width: float, height: float, colour: str) -> None:
+        """A box without a border."""
+        self._parts.append(f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" fill="{colour}"/>')
+
     def dot(self, x: float, y: float, colour: str) -> None:
         """A dot."""
         self._parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="3.5" fill="{colour}"/>')

@@ -3,13 +3,15 @@
 Rule: everything follows from the end offset and the one before it, so a replayed batch is cut the same way. Few tasks:
 a Python task costs about as much as 50,000 rows, so small channels share one, and channels without news need none.
 Ranges are cut by `minPartitions` and `maxRecordsPerPartition` as Spark's own source does: records per task first, then
-the number of tasks; small ranges stay whole; the parts of a range follow each other without a gap.
+the number of tasks; small ranges stay whole; the parts of a range follow each other without a gap. `maxPartitions`
+divides whole ranges among tasks. It may change at a restart, as no row depends on it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import pairwise
 
 from keyedwm.core.axis import NO_COUNTS
@@ -92,7 +94,10 @@ def _ranges(start: QueryOffset, end: QueryOffset) -> Iterator[ChannelRange]:
 
 
 def groups_of(ranges: list[ChannelRange], limits_of_batch: CutLimits, limits: Limits) -> list[tuple[ChannelRange, ...]]:
-    """Join ranges until a group is worth a task; if the user asks for a number of tasks, each range has its own."""
+    """Join ranges until a group is worth a task; if the user asks for a number of tasks, each range has its own.
+
+    If there are more groups than `maxPartitions`, this number of tasks reads nearly equal shares.
+    """
     if limits_of_batch != NO_LIMITS:
         return [(one,) for one in ranges]
     groups: list[list[ChannelRange]] = []
@@ -103,7 +108,20 @@ def groups_of(ranges: list[ChannelRange], limits_of_batch: CutLimits, limits: Li
             offsets = 0
         groups[-1].append(one)
         offsets += one.end - one.start
+    if limits.most_tasks is not None and len(groups) > limits.most_tasks:
+        return _even_groups(ranges, limits.most_tasks)
     return [tuple(group) for group in groups]
+
+
+def _even_groups(ranges: Sequence[ChannelRange], count: int) -> list[tuple[ChannelRange, ...]]:
+    """Divide ranges into `count` groups of nearly equal size: the largest range first, each to the smallest group."""
+    groups: list[list[int]] = [[] for _ in range(count)]
+    sizes = [(0, number) for number in range(count)]
+    for index in sorted(range(len(ranges)), key=lambda at: ranges[at].start - ranges[at].end):
+        size, number = heappop(sizes)
+        groups[number].append(index)
+        heappush(sizes, (size + ranges[index].end - ranges[index].start, number))
+    return [tuple(ranges[index] for index in sorted(group)) for group in sorted(groups, key=min)]
 
 
 def _opening(channel: Channel) -> tuple[tuple[int, int], ...]:

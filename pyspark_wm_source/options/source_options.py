@@ -53,10 +53,11 @@ if TYPE_CHECKING:
 class Limits:
     """offsets_per_task: small ranges share a task up to this number, which costs about as much as a Python task.
 
-    recovery_slice_s: how long one call of the planner reads for a recovery read.
+    most_tasks: the option maxPartitions. recovery_slice_s: how long one call of the planner reads for a recovery read.
     """
 
     offsets_per_task: int = 50_000
+    most_tasks: int | None = None
     recovery_slice_s: float = 5.0
 
 
@@ -71,7 +72,7 @@ _SPARK = ("checkpointLocation", "queryName")
 _OPTIONS = (
     "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
-    "minPartitions", "maxRecordsPerPartition", "continueFrom",
+    "minPartitions", "maxRecordsPerPartition", "maxPartitions", "continueFrom",
     "failOnDataLoss", "includeHeaders", "groupIdPrefix", "kafka.group.id",
     *AXIS_OPTIONS, "watermarks", "onFutureWatermark", "onBadEventTime", "idleTimeout", "maxWatermarkRetention",
     "emitControl", "barriers",
@@ -247,6 +248,7 @@ class SourceOptions:
             max_trigger_delay_ms=duration_ms("maxTriggerDelay", settings.get("maxtriggerdelay", _MAX_TRIGGER_DELAY)),
             least_tasks=_count(settings, "minPartitions"),
             most_records=_count(settings, "maxRecordsPerPartition"),
+            limits=replace(LIMITS, most_tasks=_most_tasks(settings)),
             fail_on_data_loss=boolean("failOnDataLoss", settings.get("failondataloss", "true")),
             on_bad=on_bad,
             include_headers=headers,
@@ -367,6 +369,17 @@ def _refuse_kafka(kafka: Mapping[str, str]) -> None:
         raise OptionError(f"option kafka.bootstrap.servers is missing: a comma list of host:port is expected{hint}")
     if not kafka.get("group.id", "-").strip():
         raise wrong("kafka.group.id", kafka["group.id"], "the name of a consumer group is expected")
+
+
+def _most_tasks(settings: Mapping[str, str]) -> int | None:
+    """Return the option maxPartitions; raise OptionError beside an option that asks for more tasks."""
+    most_tasks = _count(settings, "maxPartitions")
+    for name in ("minPartitions", "maxRecordsPerPartition"):
+        if most_tasks is not None and name.lower() in settings:
+            raise OptionError(
+                f"option maxPartitions has no effect with {name}, which adds tasks: leave one of them out"
+            )
+    return most_tasks
 
 
 def _count(settings: Mapping[str, str], name: str) -> int | None:

@@ -52,6 +52,15 @@ WRONG = [
         {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
         r"option minOffsetsPerTrigger: 9 is above maxOffsetsPerTrigger \(8\)",
     ),
+    ({"maxPartitions": "0"}, r"option maxPartitions: '0' is wrong; a whole number of at least 1 is expected"),
+    (
+        {"maxPartitions": "2", "minPartitions": "1"},
+        r"option maxPartitions has no effect with minPartitions, which adds tasks: leave one of them out",
+    ),
+    (
+        {"maxPartitions": "2", "maxRecordsPerPartition": "5"},
+        r"option maxPartitions has no effect with maxRecordsPerPartition, which adds tasks: leave one of them out",
+    ),
     ({"maxTriggerDelay": "soon"}, r"option maxTriggerDelay: 'soon' is wrong; a duration such as '10 seconds'"),
     ({"failOnDataLoss": "yes"}, r"option failOnDataLoss: 'yes' is wrong; true or false is expected"),
     (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import pickletools
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,6 +34,43 @@ def test_small_channels_share_a_task_and_large_ones_have_their_own():
     sim = Simulation({p: [1] * size for p, size in enumerate(sizes)})
     sim.step()
     assert [[r.channel.partition for r in split.ranges] for split in splits_of(sim)] == [[0], [1, 2, 3], [4]]
+
+
+def cut(sizes: list[int], most_tasks: int | None) -> list[list[int]]:
+    """The partitions of each task; a partition has as many records as `sizes` says."""
+    sim = Simulation({p: [1] * size for p, size in enumerate(sizes)})
+    sim.step()
+    tasks = splits(
+        sim.starts[-1],
+        sim.offset,
+        ControlSettings(axes={"": 0}, control=True, barriers=True),
+        replace(LIMITS, most_tasks=most_tasks),
+    )
+    return [[one.channel.partition for one in split.ranges] for split in tasks]
+
+
+def test_no_more_tasks_than_max_partitions_read_shares_of_nearly_equal_size():
+    sizes = [ENOUGH, 3 * ENOUGH, ENOUGH, 2 * ENOUGH]
+    assert cut(sizes, None) == cut(sizes, 4) == [[0], [1], [2], [3]]
+    assert cut(sizes, 2) == [[0, 3], [1, 2]]
+    assert cut(sizes, 1) == [[0, 1, 2, 3]]
+
+
+def test_small_channels_still_share_a_task_below_max_partitions():
+    sizes = [ENOUGH, 3, 4, ENOUGH, 5]
+    assert cut(sizes, 3) == cut(sizes, None)
+
+
+@settings(max_examples=times(20))
+@given(st.lists(st.sampled_from([0, 1, ENOUGH, 3 * ENOUGH]), min_size=1, max_size=8), st.integers(1, 9))
+def test_max_partitions_loses_and_doubles_no_channel(sizes, most_tasks):
+    tasks = cut(sizes, most_tasks)
+    assert sorted(partition for task in tasks for partition in task) == [p for p, size in enumerate(sizes) if size]
+    assert all(task == sorted(task) for task in tasks)
+    assert len(tasks) <= max(most_tasks, 1)
+    loads = [sum(sizes[partition] for partition in task) for task in tasks]
+    if len(loads) == most_tasks:
+        assert max(loads) - min(loads) <= max(sizes)
 
 
 @settings(max_examples=times(20))

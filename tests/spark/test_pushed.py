@@ -9,6 +9,9 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.core.errors import KeyedwmError
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.requests.cluster import shared
+from keyedwm.kafka.requests.produce import send
 from keyedwm.spark import (
     Aggregate,
     aggregate,
@@ -46,6 +49,20 @@ def test_a_window_leaves_in_the_batch_that_carried_its_watermark(topic_of, descr
     made = query.give(topic, [steer(10_000)])
     assert sorted(panes(made)) == [(0, 10_000, "a", 2), (0, 10_000, "b", 1)]
     assert query.batches == {before + 1}
+
+
+@pytest.mark.parametrize(("options", "tasks"), [({}, 2), ({"maxPartitions": "1"}, 1), ({"minPartitions": "3"}, 3)])
+def test_a_described_read_has_as_many_tasks_as_the_session_has_after_a_shuffle(
+    topic_of, kafka, described, run, options, tasks
+):
+    topic = topic_of(3)
+    rows = pa.table({"key": pa.nulls(50_000, pa.binary()), "value": pa.nulls(50_000, pa.binary())})
+    config = ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap})
+    send(shared(config), topic, dict.fromkeys(range(3), rows))
+    frame = described(topic, emitControl="false", **options).load()
+    numbers = run(frame.selectExpr("spark_partition_id() task", "offset").where("offset = 7")).rows
+    assert len(numbers) == 3
+    assert len({row.task for row in numbers}) == tasks
 
 
 def every_aggregate(v: str, x: str, s: str) -> dict:

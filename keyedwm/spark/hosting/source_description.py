@@ -10,11 +10,14 @@ from keyedwm.config.places import field_of
 from keyedwm.core.errors import OptionError
 from keyedwm.plugin import FORMAT
 from keyedwm.spark.arguments import argument_text
+from keyedwm.spark.setup.conf import PARTITIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+# Options of the number of reading tasks.
+_OF_TASKS = frozenset({"minpartitions", "maxrecordsperpartition", "maxpartitions"})
 _CLIENT = "pyspark.sql.connect."  # the modules of Spark Connect's client
 _Value = bool | float | int | str
 
@@ -61,8 +64,19 @@ class Source:
         from pyspark_wm_source.reader import row_schema
 
         self.checked()  # the same error from Spark has many lines
-        rows = self.spark.readStream.format(FORMAT).options(**self.set_options).load()
+        options = {**self._most_tasks(), **self.set_options}
+        rows = self.spark.readStream.format(FORMAT).options(**options).load()
         return with_schema(rows, row_schema(self.set_options))
+
+    def _most_tasks(self) -> dict[str, str]:
+        """Return the option maxPartitions: as many reading tasks as the session has tasks after a shuffle.
+
+        A task costs as much as tens of thousands of rows, so more tasks than cores take longer. Without
+        `session_conf(cores)` the session has 200, which joins few tasks or none.
+        """
+        if any(name.lower() in _OF_TASKS for name in self.set_options):
+            return {}
+        return {"maxPartitions": str(self.spark.conf.get(PARTITIONS))}
 
 
 def with_schema(df: DataFrame, schema: StructType) -> DataFrame:
