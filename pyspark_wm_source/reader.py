@@ -128,6 +128,7 @@ class StreamReader(VersionChecked, DataSourceStreamReader, SupportsTriggerAvaila
         """Plan the next batch, or return `start` itself when nothing is new."""
         end = self._planner.next(start, once=isinstance(limit, ReadAllAvailable))
         freeze_planner_gc()
+        self._planner.idle_pause.after(is_new=end is not start)
         return end
 
     def reportLatestOffset(self) -> dict | None:

@@ -26,6 +26,7 @@ from pyspark_wm_source.driver.alignment import Aligner, ChannelPosition
 from pyspark_wm_source.driver.assignment import Assigner, Assignment
 from pyspark_wm_source.driver.changed_settings import are_changed, carried_on
 from pyspark_wm_source.driver.future_watermarks import FutureWatermarks
+from pyspark_wm_source.driver.idle_pause import IdlePause
 from pyspark_wm_source.driver.lost_logs import ShortLog, check_frozen, missing_channels
 from pyspark_wm_source.driver.plan import BrokerAnswers, Rules, plan, position_of, worth_a_batch
 from pyspark_wm_source.driver.recover_state import StateLoader
@@ -67,6 +68,7 @@ class Planner:
         self._aligner: Aligner | None = None
         self._truncations = TruncationCheck()
         self._future_watermarks = FutureWatermarks(self._options)
+        self.idle_pause = IdlePause()
 
     @property
     def _cluster(self) -> Cluster:
