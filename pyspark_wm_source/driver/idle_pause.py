@@ -1,8 +1,8 @@
 """A pause of the planner while nothing is new.
 
-Rule: Spark asks again 10 ms after an answer without news, for each source of each query. So a source with nothing to
-read for a third of a second answers later, which saves half of the CPU time of an idle query. A new record then waits
-for at most one pause; under load there is none.
+Rule: Spark plans again 10 ms after an answer without news, for each source of each query. So a source that had nothing
+to read for a third of a second answers later. The pause saves half of the CPU time of an idle query. A new record then
+waits for one pause at most; a source under load never pauses.
 """
 
 from __future__ import annotations
