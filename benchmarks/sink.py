@@ -83,7 +83,7 @@ def rows(on: Bench, side: Side, records: int, batch: int) -> DataFrame:
     reading = {"subscribe": topic_of(records), "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(batch)}
     if side.source == "keyedwm":
         reading["columns"] = "key,value,control"
-    frame = on.spark.readStream.format(side.source).options(**on.where, **reading).load()
+    frame = on.reader(side.source).options(**on.where, **reading).load()
     return frame.select("key", "value") if side.source == "kafka" else frame
 
 

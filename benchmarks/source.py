@@ -68,7 +68,7 @@ def compare(on: Bench, name: str) -> None:
         common["maxOffsetsPerTrigger"] = str(case.batch)
 
     def read(form: str, options: dict[str, str]) -> Run:
-        return drained(on.spark.readStream.format(form).options(**common, **options).load(), records, SPARE)
+        return drained(on.reader(form).options(**common, **options).load(), records, SPARE)
 
     setting = {"records": records, "batch": case.batch, "codec": case.codec.name}
     sheet = Sheet(f"source-{name}", next(iter(case.sides)), setting)

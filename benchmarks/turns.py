@@ -17,11 +17,15 @@ from benchmarks.measure import Run, Sheet, how_many, session
 from examples.demo.spark_jars import spark_kafka_connector_jars
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.plugin import FORMAT
 from keyedwm.spark.setup.conf import session_conf
 from keyedwm.testing.broker import broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
+
+    from keyedwm.spark.hosting.source_description import Source
 
 # Ten full micro-batches of half a million: the first, which starts, and nine that count as steady.
 RECORDS = 5_000_000
@@ -61,6 +65,12 @@ class Bench:
     def where(self) -> dict[str, str]:
         """The option that names the broker, to Spark's formats and to ours."""
         return {"kafka.bootstrap.servers": self.cluster.config.addresses}
+
+    def reader(self, format_name: str) -> DataStreamReader | Source:
+        """Return a reader of a format; of ours as the README describes a read, with a task a core."""
+        from keyedwm.spark import source
+
+        return source(self.spark) if format_name == FORMAT else self.spark.readStream.format(format_name)
 
 
 @contextmanager
