@@ -2,39 +2,73 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import pytest
 
 from pyspark_wm_source.driver import idle_pause
-from pyspark_wm_source.driver.idle_pause import PAUSE_S, QUIET_PLANNINGS, IdlePause
+from pyspark_wm_source.driver.idle_pause import PAUSE_S, QUIET_PLANNINGS, SAME_SPELL_S, IdlePause
 from tests.tools import Record, produce
 
 
+@dataclass(slots=True)
+class Clock:
+    """A clock that moves by pauses, and by hand."""
+
+    now_s: float = 1_000.0
+    pauses_s: list[float] = field(default_factory=list)
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, pause_s: float) -> None:
+        self.pauses_s.append(pause_s)
+        self.now_s += pause_s
+
+
 @pytest.fixture
-def pauses(monkeypatch) -> list[float]:
-    pauses_s: list[float] = []
-    monkeypatch.setattr(idle_pause.time, "sleep", pauses_s.append)
-    return pauses_s
+def clock(monkeypatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(idle_pause, "time", clock)
+    return clock
 
 
-def test_a_source_pauses_only_after_many_plannings_without_news(pauses):
-    pause = IdlePause()
-    for _ in range(QUIET_PLANNINGS):
+def plan_quietly(pause: IdlePause, clock: Clock, plannings: int, *, between_s: float = 0.01) -> None:
+    for _ in range(plannings):
+        clock.now_s += between_s
+        pause.before()
         pause.after(is_new=False)
-    assert pauses == []
-    pause.after(is_new=False)
-    assert pauses == [PAUSE_S]
 
 
-def test_a_batch_ends_the_pauses(pauses):
+def test_a_source_pauses_only_after_many_plannings_without_news(clock):
     pause = IdlePause()
-    for _ in range(QUIET_PLANNINGS + 1):
-        pause.after(is_new=False)
+    plan_quietly(pause, clock, QUIET_PLANNINGS)
+    assert clock.pauses_s == []
+    plan_quietly(pause, clock, 3)
+    assert clock.pauses_s == [PAUSE_S] * 3
+
+
+def test_a_batch_ends_the_pauses(clock):
+    pause = IdlePause()
+    plan_quietly(pause, clock, QUIET_PLANNINGS + 1)
+    pause.before()
     pause.after(is_new=True)
-    pause.after(is_new=False)
-    assert pauses == [PAUSE_S]
+    plan_quietly(pause, clock, QUIET_PLANNINGS)
+    assert clock.pauses_s == [PAUSE_S]
 
 
-def test_an_idle_stream_pauses_and_a_record_ends_it(pauses, kafka, open_stream, topic_of):
+def test_an_idle_source_of_a_query_that_reads_another_source_never_pauses(clock):
+    """A batch of the other source lies between two plannings."""
+    pause = IdlePause()
+    for _ in range(3 * QUIET_PLANNINGS):
+        plan_quietly(pause, clock, 2)
+        plan_quietly(pause, clock, 1, between_s=SAME_SPELL_S + 0.01)
+    assert clock.pauses_s == []
+
+
+def test_an_idle_stream_pauses_and_a_record_ends_it(monkeypatch, kafka, open_stream, topic_of):
+    pauses: list[float] = []
+    monkeypatch.setattr(idle_pause.time, "sleep", pauses.append)
     topic = topic_of()
     stream = open_stream(topic, idleTimeout="none")
     assert stream.plan()
