@@ -126,7 +126,6 @@ class StreamReader(VersionChecked, DataSourceStreamReader, SupportsTriggerAvaila
 
     def latestOffset(self, start: dict, limit: ReadLimit) -> dict:
         """Plan the next batch, or return `start` itself when nothing is new."""
-        self._planner.idle_pause.before()
         end = self._planner.next(start, once=isinstance(limit, ReadAllAvailable))
         freeze_planner_gc()
         self._planner.idle_pause.after(is_new=end is not start)

@@ -98,8 +98,8 @@ class TaskInput:
         if len(self.control) + more > self._limits.control_rows:
             raise InputError(
                 f"a task has more than {self._limits.control_rows} control rows in one batch: make fewer watermarks "
-                f"into rows with the source's option watermarkThrottle (batch or frame), or read less at a time with "
-                f"maxRecordsPerPartition"
+                f"into rows with the source's option watermarkThrottle (batch or frame), or read less in a task with "
+                f"maxRecordsPerPartition or a higher maxPartitions"
             )
 
 

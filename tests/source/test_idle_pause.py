@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from pyspark_wm_source.driver import idle_pause
-from pyspark_wm_source.driver.idle_pause import PAUSE_S, QUIET_PLANNINGS, SAME_SPELL_S, IdlePause
+from pyspark_wm_source.driver.idle_pause import INTERVAL_S, PAUSE_S, QUIET_PLANNINGS, IdlePause
 from tests.tools import Record, produce
 
 
@@ -36,7 +36,6 @@ def clock(monkeypatch) -> Clock:
 def plan_quietly(pause: IdlePause, clock: Clock, plannings: int, *, between_s: float = 0.01) -> None:
     for _ in range(plannings):
         clock.now_s += between_s
-        pause.before()
         pause.after(is_new=False)
 
 
@@ -51,7 +50,6 @@ def test_a_source_pauses_only_after_many_plannings_without_news(clock):
 def test_a_batch_ends_the_pauses(clock):
     pause = IdlePause()
     plan_quietly(pause, clock, QUIET_PLANNINGS + 1)
-    pause.before()
     pause.after(is_new=True)
     plan_quietly(pause, clock, QUIET_PLANNINGS)
     assert clock.pauses_s == [PAUSE_S]
@@ -61,9 +59,21 @@ def test_an_idle_source_of_a_query_that_reads_another_source_never_pauses(clock)
     """A batch of the other source lies between two plannings."""
     pause = IdlePause()
     for _ in range(3 * QUIET_PLANNINGS):
-        plan_quietly(pause, clock, 2)
-        plan_quietly(pause, clock, 1, between_s=SAME_SPELL_S + 0.01)
+        plan_quietly(pause, clock, 1, between_s=0.1)
     assert clock.pauses_s == []
+
+
+def test_several_idle_sources_of_a_query_plan_every_interval_not_one_pause_after_another(clock):
+    pauses = [IdlePause() for _ in range(4)]
+    for _ in range(QUIET_PLANNINGS + 1):
+        for pause in pauses:
+            plan_quietly(pause, clock, 1, between_s=0.003)
+    began_s, rounds = clock.now_s, 10
+    for _ in range(rounds):
+        clock.now_s += 0.01
+        for pause in pauses:
+            pause.after(is_new=False)
+    assert (clock.now_s - began_s) / rounds <= INTERVAL_S + 0.01
 
 
 def test_an_idle_stream_pauses_and_a_record_ends_it(monkeypatch, kafka, open_stream, topic_of):

@@ -103,3 +103,9 @@ def test_a_wrong_argument_is_refused_at_the_call(arguments, sentence):
 def test_the_session_is_asked_for(session):
     with pytest.raises(OptionError, match=f"kafka: spark={session!r}: the session"):
         kafka(session, "a:1", subscribe="t")
+
+
+@pytest.mark.parametrize(("partitions", "options"), [("2", {"maxPartitions": "2"}), ("auto", {})])
+def test_a_described_read_has_a_task_for_each_of_the_sessions_if_that_is_a_number(partitions, options):
+    session = type("Session", (), {"readStream": None, "conf": {"spark.sql.shuffle.partitions": partitions}})()
+    assert kafka(session, "a:1", subscribe="orders")._most_tasks() == options

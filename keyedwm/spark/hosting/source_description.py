@@ -76,7 +76,8 @@ class Source:
         """
         if any(name.lower() in _OF_TASKS for name in self.set_options):
             return {}
-        return {"maxPartitions": str(self.spark.conf.get(PARTITIONS))}
+        tasks = str(self.spark.conf.get(PARTITIONS)).strip()
+        return {"maxPartitions": tasks} if tasks.isdecimal() else {}  # Databricks knows "auto"
 
 
 def with_schema(df: DataFrame, schema: StructType) -> DataFrame:
