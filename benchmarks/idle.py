@@ -44,6 +44,8 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 def started(spark: SparkSession, side: str, bootstrap: str, topic: str, place: Path) -> list[StreamingQuery]:
     """Start windows into a table and rows into a topic."""
     kafka = {"kafka.bootstrap.servers": bootstrap, "topic": OUT_TOPIC}
+    if side == KEYEDWM:
+        kafka["sharedTopic"] = "true"  # each round is a query of its own, of the same records
     windows, rows = (frame(spark, side, case, bootstrap, topic) for case in ("windows", "rows"))
     table, sink = ("keyedwm", "keyedwm") if side == KEYEDWM else ("parquet", "kafka")
     rows = rows if side == KEYEDWM else rows.select("key", "value")
