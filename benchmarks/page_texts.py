@@ -34,7 +34,7 @@ first. `benchmarks/README.md` has the rules and explains every column.
   *source JSON* includes stage one in the source.
 - **Compare figures of one section only**: sections ran on different days.
 - **Older comparisons** with Spark have no warm-up rounds. Except `latency-at-once` and `idle`, they ran without
-  `session_conf`: each Python process loaded all modules itself, which adds seconds to keyedwm's whole run.
+  `session_conf`, which adds seconds to keyedwm's whole run.
 
 All figures:
 
@@ -70,13 +70,10 @@ INTRODUCTION = "[Performance](../performance.md) explains rates and ratios."
 FLAMES = """
 ## Where Python's time goes until the first results
 
-The flame graphs show stacks on a CPU, of the driver and of all Python processes. Three windowed queries of one
-session ran, each to the end of its first batch (`python -m benchmarks.start_flames`, 28 November 2026). "Before"
-is the version of 25 November, in which each process loaded all modules.
+The flame graph shows stacks on a CPU, of the driver and of all Python processes. Three windowed queries of one
+session ran, each to the end of its first batch (`python -m benchmarks.start_flames`, 28 November 2026).
 
-![Python processes of three windowed queries, before](../../figures/first-windows-before.svg)
-
-![Python processes of three windowed queries, after](../../figures/first-windows-after.svg)
+![Python processes of three windowed queries](../../figures/first-windows-after.svg)
 """
 JOIN_FLOOR = """
 ## Where the rest goes
@@ -95,6 +92,15 @@ takes 0.25 s. So the target needs larger batches, or a Spark whose batches cost 
 
 - Spark writes its logs without Hadoop's `FileContext` (`local_checkpoint=True` does this where it is safe).
 - Spark emits the results of a bucket before it commits the bucket's state.
+"""
+WINDOW_FLOOR = """
+## A batch, millisecond by millisecond
+
+`windows-tumbling` with stage one in the source (`python -m benchmarks.timeline`):
+
+![Phases, tasks and CPU time of a batch](../../figures/tumbling-batch.svg)
+
+Of the 1,358 ms of two cores 368 are idle, mostly while the driver plans and while the state store commits.
 """
 STATE_FLOOR = """
 ## Where the rest of a small batch goes
@@ -128,6 +134,4 @@ CPU seconds for a million messages of `store-median`, with stage one in the sour
 | Java's tasks, to which keyedwm passes messages as columns | 0.5 s | 2.0 s |
 | planning, commits and the scheduler | 0.5 s | |
 | processes that write the checkpoint | 0.3 s | |
-
-At three times the rival's rate, two cores have 3.1 s of CPU for a million messages.
 """

@@ -28,6 +28,7 @@ from benchmarks.page_texts import (
     STATE_FLOOR,
     STORE_FLOOR,
     TARGETS,
+    WINDOW_FLOOR,
 )
 from benchmarks.plots import plots
 
@@ -70,7 +71,7 @@ FAMILIES = (
         "Windows and the window store",
         ("windows-", "store-"),
         "sessions, skewed keys and partitions",
-        STORE_FLOOR,
+        WINDOW_FLOOR + STORE_FLOOR,
     ),
     Family(
         "batches",
