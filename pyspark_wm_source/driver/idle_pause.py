@@ -1,8 +1,8 @@
 """A pause of the planner while nothing is new.
 
 Rule: Spark plans again 10 ms after an answer without news, for each source of each query. So a source that had nothing
-to read in twenty plannings plans every 50 ms only. An idle query then needs a third of the CPU time. The plannings of a
-query whose other sources have records lie farther apart, so none of its sources pauses.
+to read in twenty plannings plans every 50 ms only. An idle query then needs two thirds of the CPU time. The plannings
+of a query whose other sources have records lie farther apart, so none of its sources pauses.
 """
 
 from __future__ import annotations
