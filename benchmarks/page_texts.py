@@ -100,7 +100,7 @@ WINDOW_FLOOR = """
 
 ![Phases, tasks and CPU time of a batch](../../figures/tumbling-batch.svg)
 
-Of the 1,358 ms of two cores 368 are idle, mostly while the driver plans and while the state store commits.
+Of the 1,358 ms of two cores 368 are idle, or go to short processes that write the checkpoint.
 """
 STATE_FLOOR = """
 ## Where the rest of a small batch goes

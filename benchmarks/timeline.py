@@ -3,7 +3,8 @@
 Run: python -m benchmarks.timeline [--side 'keyedwm, stage one in the source'] [--case tumbling] [--into build/timeline]
 Phases are Spark's progress, tasks its event log, CPU time is sampled (`cpu_samples.py`). The picture shows the batch
 whose time is the median of the full ones; the printed table is the mean of them all. Sampling takes a twentieth of a
-core, so the times are no figures.
+core, so the times are no figures. Processes that live for a few milliseconds are not sampled, such as those that Hadoop
+starts for files of a local checkpoint: the table's `rest` is their CPU time and the idle time of the cores.
 """
 
 from __future__ import annotations
@@ -159,12 +160,12 @@ def show(batches: Sequence[Batch]) -> None:
                         used[section.name][name] += ms * inside / (end_ms - start_ms)
     lanes_shown = sorted({lane for of in used.values() for lane in of})
     print(f"{len(batches)} batches, mean ms; CPU ms of {CORES} cores")
-    print(f"{'':26}{'time':>8}{'idle':>8}" + "".join(f"{lane:>22}" for lane in lanes_shown))
+    print(f"{'':26}{'time':>8}{'rest':>8}" + "".join(f"{lane:>22}" for lane in lanes_shown))
     for name, ms in [*took.items(), ("all", sum(took.values()))]:
         own = used[name] if name != "all" else sum(used.values(), Counter())
-        idle = CORES * ms - sum(own.values())
+        rest_ms = CORES * ms - sum(own.values())
         figures = "".join(f"{own[lane] / len(batches):22.0f}" for lane in lanes_shown)
-        print(f"{name:26}{ms / len(batches):8.0f}{idle / len(batches):8.0f}{figures}")
+        print(f"{name:26}{ms / len(batches):8.0f}{rest_ms / len(batches):8.0f}{figures}")
 
 
 def picture(batch: Batch, title: str) -> str:

@@ -62,10 +62,14 @@ def test_the_picture_shows_each_lane_that_used_a_hundredth_of_the_batch():
 def test_the_sampler_counts_the_cpu_time_of_a_process_below(tmp_path: Path):
     code = f"""
 import os, subprocess, sys, time
+from pathlib import Path
+
+samples = Path({str(tmp_path / "s")!r})
 work = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-sampler = subprocess.Popen([sys.executable, "-m", "benchmarks.cpu_samples", str(os.getpid()), {str(tmp_path / "s")!r}],
+sampler = subprocess.Popen([sys.executable, "-m", "benchmarks.cpu_samples", str(os.getpid()), str(samples)],
                            stdin=subprocess.PIPE)
-time.sleep(1.5)
+while not samples.exists() or samples.stat().st_size < 16_384:
+    time.sleep(0.05)
 sampler.communicate()
 work.kill()
 work.wait()
