@@ -47,7 +47,8 @@ def run(
             stack.enter_context(mock.patch.object(Cluster, "connect", world.connect))
             stack.enter_context(mock.patch.object(ClientConfig, "digest", _known_digests(ClientConfig.digest)))
             # As if ranges were large: several tasks a batch, each with a transaction or files of its own.
-            world.source_limits = Limits(offsets_per_task=world.chance.choice([1, 50_000]))
+            most_tasks = 2 if seed % 5 == 4 else None  # maxPartitions of every fifth world
+            world.source_limits = Limits(offsets_per_task=world.chance.choice([1, 50_000]), most_tasks=most_tasks)
             stack.enter_context(world.build().faulty())
             return world.play()
     finally:
