@@ -66,6 +66,8 @@ PEERS = """## Flink and Jet on the same work
 | Kafka to Kafka, exactly once | not supported | 1.51x, Spark at least once | | 446; 3.1 | | | 289; 4.3 |
 | sessions, gap 2 s | 177; 8.4 | | 113; 15 | 287; 5.4 | 53; 27 | 265; 7.5 | 368; 3.9 |
 """
+# Headings of results whose names would say too little.
+TITLES = {"peers-tumbling": "Beside Flink and Jet"}
 INTRODUCTION = "[Performance](../performance.md) explains rates and ratios."
 FLAMES = """
 ## Where Python's time goes until the first results

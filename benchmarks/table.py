@@ -28,6 +28,7 @@ from benchmarks.page_texts import (
     STATE_FLOOR,
     STORE_FLOOR,
     TARGETS,
+    TITLES,
     WINDOW_FLOOR,
 )
 from benchmarks.plots import plots
@@ -69,7 +70,7 @@ FAMILIES = (
     Family(
         "windows",
         "Windows and the window store",
-        ("windows-", "store-"),
+        ("windows-", "store-", "peers-"),
         "sessions, skewed keys and partitions",
         WINDOW_FLOOR + STORE_FLOOR,
     ),
@@ -169,7 +170,7 @@ def _section(result: Mapping[str, Any], usual: str, shared: Mapping[str, Mapping
     machine_text = "" if machine == usual else f"{machine}; "
     beside = f"; × of {result['rival']}" if result["rival"] else ""
     setting = {name: one for name, one in result["setting"].items() if name not in shared.get(_kind(result), {})}
-    head = f"## {result['name']}\n\n{_setting(setting)}\n\n"
+    head = f"## {TITLES.get(result['name'], result['name'])}\n\n{_setting(setting)}\n\n"
     warmed = f"{result['warmed']} + " if "warmed" in result else ""
     head += (
         f"{machine_text}{warmed}{rounds} round{'s' if rounds > 1 else ''}{_warming(result)}{beside}{_busy(result)}.\n\n"
