@@ -1,0 +1,74 @@
+"""The soak's own answers: the stream, the reader of the copy, the check of the windows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.soak.checks import CopyReader, Findings, check_windows
+from tests.soak.stream import Stream
+
+STREAM = Stream(first_ms=1_000_000, rate=800, seconds=40, keys=10)
+
+
+def test_a_window_of_the_stream_is_what_its_records_say():
+    offsets = np.arange(STREAM.records)
+    counts, sums = np.zeros(STREAM.keys, int), np.zeros(STREAM.keys, int)
+    for partition in range(STREAM.partitions):
+        is_inside = STREAM.times_ms(offsets) // STREAM.window_ms == 1_010_000 // STREAM.window_ms
+        for offset in offsets[is_inside].tolist():
+            key = int(STREAM.keys_of(partition, np.array([offset]))[0])
+            counts[key] += 1
+            sums[key] += offset
+    answer_counts, answer_sums = STREAM.window(1_010_000)
+    assert counts.sum() == STREAM.rate * 10
+    assert (counts.tolist(), sums.tolist()) == (answer_counts.tolist(), answer_sums.tolist())
+
+
+def test_the_windows_that_the_last_records_close_end_a_lag_before_them():
+    assert [*STREAM.closed_windows()] == [1_000_000, 1_010_000, 1_020_000]  # 1,039,950 - 1,000 is within the fourth
+
+
+@pytest.mark.parametrize(
+    ("offsets", "lost", "doubled", "reordered"),
+    [
+        ([0, 1, 2, 3], 0, 0, 0),
+        ([0, 1, 3, 4], 1, 0, 0),
+        ([0, 1, 1, 2], 0, 1, 0),
+        ([0, 1, 2, 0], 0, 1, 1),
+    ],
+)
+def test_the_reader_of_the_copy_counts_what_differs(offsets, lost, doubled, reordered):
+    findings = Findings()
+    reader = CopyReader(STREAM, "copy", findings)
+    for piece in (offsets[:2], offsets[2:]):
+        reader.take(0, np.array(piece))
+    assert findings == Findings(lost, doubled, reordered)
+
+
+def _rows():
+    columns = {"key": [], "n": [], "offsets": [], "start_ms": []}
+    for start_ms in STREAM.closed_windows():
+        counts, sums = STREAM.window(start_ms)
+        columns["key"] += [b"%06d" % key for key in range(STREAM.keys)]
+        columns["n"] += counts.tolist()
+        columns["offsets"] += sums.tolist()
+        columns["start_ms"] += [start_ms] * STREAM.keys
+    return pa.table(columns)
+
+
+@pytest.mark.parametrize(
+    ("changed", "findings"),
+    [
+        (lambda rows: rows, Findings()),
+        (lambda rows: rows.slice(1), Findings(lost=1)),
+        (lambda rows: pa.concat_tables([rows, rows.slice(7, 1)]), Findings(doubled=1)),
+        (lambda rows: rows.set_column(1, "n", [[rows["n"][0].as_py() + 1, *rows["n"].to_pylist()[1:]]]), Findings(wrong_windows=1)),
+    ],
+    ids=["exact", "a row is missing", "a row is doubled", "a count is wrong"],
+)  # fmt: skip
+def test_the_check_of_the_windows_counts_what_differs(changed, findings):
+    seen = Findings()
+    check_windows(changed(_rows()), STREAM, seen)
+    assert seen == findings
