@@ -23,6 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.kafka.client.config import ClientConfig
@@ -31,7 +32,7 @@ from keyedwm.testing.admin import create_topic
 from keyedwm.testing.local import LocalBroker, local_broker
 from tests.e2e.world import RECOVERABLE
 from tests.soak import feed
-from tests.soak.checks import CopyReader, Findings, check_windows, window_rows
+from tests.soak.checks import CopyReader, Findings, check_windows, table_files, window_rows
 from tests.soak.picture import picture
 from tests.soak.samples import Sample, processes_of, sample
 from tests.soak.stream import Stream
@@ -41,6 +42,7 @@ ROOT = Path(__file__).parents[2]
 TOPIC = "soak"
 EVERY_S, LOOK_S, LIMIT_S = 15, 1.0, 600
 MOST_GROWTH = 1.2
+_NEWEST_FILES = 20
 # Old records are deleted, as in production: the disk holds a quarter of an hour.
 RETENTION = {"retention.ms": "900000", "segment.ms": "120000", "compression.type": "producer"}
 BROKER = {
@@ -72,9 +74,10 @@ class Soak:
 
     def start_driver(self) -> None:
         """Start the pipeline's program, in a session of its own."""
+        program = [sys.executable, "-W", "ignore", "-m", "tests.soak.pipeline"]
         with (self.directory / "log").open("a") as log:
             self._driver = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-m", "tests.soak.pipeline", self.broker.bootstrap, TOPIC, self.directory],
+                [*program, self.broker.bootstrap, TOPIC, self.directory],
                 cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
         self.lives += 1
@@ -167,11 +170,9 @@ def run(soak: Soak, producer: subprocess.Popen, kill_every_s: float) -> None:
 
 
 def _has_last_window(soak: Soak) -> bool:
-    table = soak.directory / "windows"
-    if not (table / "_delta_log").exists():
-        return False
-    rows, _ = window_rows(table)
-    return bool(len(rows)) and max(rows["start_ms"].to_pylist()) >= soak.stream.closed_windows()[-1]
+    newest = [path for _, path in table_files(soak.directory / "windows")[-_NEWEST_FILES:]]
+    starts = [one for path in newest for one in pq.read_table(path, columns=["start_ms"])["start_ms"].to_pylist()]
+    return max(starts, default=0) >= soak.stream.closed_windows()[-1]
 
 
 def growth(samples: list[Sample], stream: Stream, field: str) -> float:

@@ -1,4 +1,4 @@
-"""What a reader of a soak's two outputs compares with the stream: every record of the copy, every row of the windows."""
+"""What a reader of a soak's outputs compares with the stream: every record of the copy, every row of the windows."""
 
 from __future__ import annotations
 
