@@ -13,7 +13,7 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # Empty is unset: otherwise each of the hundreds of Python processes that tests start compiles modules for itself.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install java demo demo-installed demo-spark demo-packages test check quick lint unit campaign upgrade mutants fuzz simulate bench bench-guard profile cluster cluster-test matrix platforms broker docs docs-figures lock version wheel release-check clean
+.PHONY: help install java demo demo-installed demo-spark demo-packages test check quick lint unit campaign upgrade soak mutants fuzz simulate bench bench-guard profile cluster cluster-test matrix platforms broker docs docs-figures lock version wheel release-check clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -105,6 +105,9 @@ campaign: java  ## break running pipelines in every way (KILLS=40 SEED=7 WHERE=c
 
 upgrade: java build/compiled.txt  ## start pipelines of earlier versions, kill them in mid-batch, continue with this checkout, and count rows (ARGS="--from 0.4.0 --how savepoint"; minutes a trial)
 	@$(BIN)/python -m tests.upgrade $(ARGS)
+
+soak: java build/compiled.txt  ## two queries at 20,000 events/s for two hours, with kills; nothing may be lost or grow (ARGS="--minutes 10 --seed 7")
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 simulate: install  ## play seeds of a simulated cluster with faults (SEEDS=200 FROM=1): rows must be exact, once, in order; WEEK=1 plays a week of each
 	@$(BIN)/python -m tests.system.world --seeds $(or $(SEEDS),200) --from $(or $(FROM),1) $(if $(WEEK),--week)

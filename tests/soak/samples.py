@@ -54,7 +54,7 @@ def files_of(*directories: Path) -> tuple[int, int]:
         for where, _, names in os.walk(directory):
             for name in names:
                 try:
-                    size += os.stat(os.path.join(where, name)).st_size
+                    size += Path(where, name).stat().st_size
                 except FileNotFoundError:
                     continue
                 count += 1

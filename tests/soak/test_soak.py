@@ -58,13 +58,17 @@ def _rows():
     return pa.table(columns)
 
 
+def _one_more(counts):
+    return [counts[0].as_py() + 1, *counts.to_pylist()[1:]]
+
+
 @pytest.mark.parametrize(
     ("changed", "findings"),
     [
         (lambda rows: rows, Findings()),
         (lambda rows: rows.slice(1), Findings(lost=1)),
         (lambda rows: pa.concat_tables([rows, rows.slice(7, 1)]), Findings(doubled=1)),
-        (lambda rows: rows.set_column(1, "n", [[rows["n"][0].as_py() + 1, *rows["n"].to_pylist()[1:]]]), Findings(wrong_windows=1)),
+        (lambda rows: rows.set_column(1, "n", [_one_more(rows["n"])]), Findings(wrong_windows=1)),
     ],
     ids=["exact", "a row is missing", "a row is doubled", "a count is wrong"],
 )  # fmt: skip
