@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 VECTORS = Path(__file__).parents[1] / "tests" / "vectors"
 _EVERY = OF_ONE_STREAM | JOINS | EXPANDED | LOGS | ROWS | DAYS | TOPS
 QUERIES = dict(sorted(_EVERY.items(), key=lambda one: int(one[0][1:].partition("-")[0])))
-# Its sides have not run yet: a run has it only if --query names it.
-BY_NAME = ("q23",)
 GOLDEN = Events(Stream(rate=1_000, group=1_000), 60_000)
 SPARK, KEYEDWM, PUSHED = "spark", "keyedwm", "keyedwm, stage one in the source"
 FIELDS = "keyedwm, JSON read by the source"
@@ -217,13 +215,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument("--query", action="append", choices=list(QUERIES))
-    choice.add_argument("--from", dest="first", choices=[name for name in QUERIES if name not in BY_NAME], default="q0")
+    choice.add_argument("--from", dest="first", choices=list(QUERIES), default="q0")
     parser.add_argument("--events", type=how_many, help=f"{FULL_EVENTS:,} by default")
     parser.add_argument("--pairs", type=how_many, help=f"{PAIRS} by default")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_EVENTS:,} events, one round")
     parser.add_argument("--group", type=how_many, default=1, help="events are mixed in groups of so many")
     options = parser.parse_args()
-    every = [name for name in QUERIES if name not in BY_NAME]
+    every = list(QUERIES)
     names = options.query or every[every.index(options.first) :]
     count = options.events or (QUICK_EVENTS if options.quick else FULL_EVENTS)
     pairs = options.pairs or (1 if options.quick else PAIRS)

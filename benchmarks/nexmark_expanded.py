@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from keyedwm.spark.hosting.source_description import Source
 
 _WITHIN = (f"-{JOIN_BOUND}", JOIN_BOUND)
+_MOST_APART_MS = 600_000  # JOIN_BOUND
 _BID_FIELDS = f"{BID_FIELDS}, channel STRING, url STRING, extra STRING"
 _AUCTION_FIELDS = (
     "id BIGINT, seller BIGINT, category BIGINT, dateTime BIGINT, expires BIGINT, itemName STRING, description STRING, "
@@ -103,12 +104,17 @@ def _q23(rows: DataFrame | Source) -> DataFrame:
 
 
 def _native_q23(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
     people = apart(with_times(native_events(rows, _PERSON_FIELDS, "person"), *_Q23_PERSON), "person")
     sold = apart(with_times(native_events(rows, _AUCTION_FIELDS, "auction"), *_AUCTION), "auction")
     bids = apart(with_times(native_events(rows, _BID_FIELDS, "bid"), *_Q23_BID), "bid")
     sells = (people["person_id"] == sold["seller"]) & between("person_at", "auction_at", *_WITHIN)
-    near = between("bid_at", "person_at", *_WITHIN) & between("bid_at", "auction_at", *_WITHIN)
-    return bids.join(people.join(sold, sells), (bids["bidder"] == people["person_id"]) & near).select(*_Q23)
+    # Spark rejects a stream with two event times, so the auctions' time goes on as a number.
+    sellers = people.join(sold, sells).withColumn("auction_at", F.unix_millis("auction_at"))
+    apart_ms = F.abs(F.unix_millis("bid_at") - F.col("auction_at"))
+    near = between("bid_at", "person_at", *_WITHIN) & (apart_ms <= _MOST_APART_MS)
+    return bids.join(sellers, (bids["bidder"] == sellers["person_id"]) & near).select(*_Q23)
 
 
 def _a23(events: Events) -> pa.Table:
