@@ -49,12 +49,11 @@ PEERS = """## Flink and Jet on the same work
 - **Engines**: Flink 2.2.1 with a checkpoint per second; Hazelcast Jet 5.5.0 with an exactly-once snapshot per second,
   in memory.
 - **Input**: 4,000,000 records of 100 bytes in 4 partitions, 1,000 keys, one record per millisecond of event time. For
-  sessions: 2,000,000 records, 100,000 keys. Counts and sums checked.
+  sessions: 2,000,000 records, 100,000 keys.
 - **Cells** of Spark, Flink and Jet: thousand records per second; CPU seconds per million records.
-- **keyedwm / Spark**: keyedwm did not run beside Flink and Jet. The column has keyedwm's rate divided by the rate of
-  Spark's default store in comparisons of the same work on these pages. Windows have two ratios: over loaded rows, and
-  with stage one in the source.
-- **No ratio**: sessions above have four records per millisecond, and Spark read only 20,000 records at 600 s / 1 s.
+- **keyedwm / Spark**: keyedwm ran beside Flink and Jet only with [larger
+  batches](performance/windows.md#beside-flink-and-jet). The column has keyedwm's rate divided by the rate of Spark's
+  default store on these pages. Windows have two ratios: over loaded rows, and with stage one in the source.
 
 | work | Spark, default store | keyedwm / Spark | Spark, RocksDB | Flink | Flink, RocksDB | Flink SQL | Jet |
 |---|---|---|---|---|---|---|---|

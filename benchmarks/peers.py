@@ -20,14 +20,19 @@ from pathlib import Path
 from benchmarks.cpu import APART
 from benchmarks.measure import FIRST_MS, Run, Sheet, scratch
 from benchmarks.turns import Bench, bench, in_turn
-from benchmarks.windows import CASES, DEFAULT, PUSHED, Share, measured, topic_of
+from benchmarks.windows import CASES, DEFAULT, PUSHED, Case, Share, measured, topic_of
 from benchmarks.windows_answer import Stream, answer, load
+from keyedwm.spark.setup.conf import FILE_SYSTEM, MANAGER
 from keyedwm.testing.ivy import fetch_jars, read_hashes
 from keyedwm.testing.java import find_java
 
 HERE = Path(__file__).with_suffix("")
 FLINK, JET = "Flink", "Jet"
+# Our checkpoint's files through Hadoop's FileSystem, which starts no processes: Flink's files cost none either.
+LOCAL = f"{PUSHED}, local_checkpoint"
 CASE = "tumbling"
+# About a second for us, as the engines' checkpoints; eleven of them.
+SHARE = Share(22_000_000, 2_000_000)
 LAG_MS = 1_000  # of the case
 Request = Callable[[str], Mapping[str, float]]
 
@@ -131,16 +136,25 @@ def beside(side: str, request: Request, on: Bench, stream: Stream, share: Share)
     return run_of(side, told, answer(stream, share.records), share.records)
 
 
+def local(on: Bench, case: Case, share: Share) -> Run:
+    """Run our side with `local_checkpoint`."""
+    on.spark.conf.set(MANAGER, FILE_SYSTEM)
+    try:
+        return measured(on, PUSHED, case, share)
+    finally:
+        on.spark.conf.unset(MANAGER)
+
+
 def compare(on: Bench) -> None:
     """Load the topic, and run the sides in turn."""
     case, stream = CASES[CASE], CASES[CASE].stream
-    share = case.keyedwm.of(on)
+    share = SHARE.of(on)
     load(on.cluster, topic_of(stream, share), stream, share.records)
     setting = {
         "size_ms": stream.size_ms, "keys": stream.keys, "records_per_ms": stream.per_ms,
         "partitions": stream.partitions, "lag": case.lag, "tasks": 2,
         "sides": {
-            **{side: asdict(share) for side in (DEFAULT, PUSHED)},
+            **{side: asdict(share) for side in (DEFAULT, PUSHED, LOCAL)},
             **{
                 side: {"records": share.records, "checkpoint": "1 second", "versions": engine.versions}
                 for side, engine in ENGINES.items()
@@ -149,6 +163,7 @@ def compare(on: Bench) -> None:
     }  # fmt: skip
     with ExitStack() as engines:
         sides = {side: partial(measured, on, side, case, share) for side in (DEFAULT, PUSHED)}
+        sides[LOCAL] = partial(local, on, case, share)
         for side in ENGINES:
             request = engines.enter_context(started(side))
             sides[side] = partial(beside, side, request, on, stream, share)
