@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
 
 from tests.upgrade.answers import Row
+
+REJECTION = "KWM-5001"  # the code of what a newer version has written
 
 
 @dataclass
@@ -42,6 +44,18 @@ class Outcome:
         self.wrong += excess.total() - twice
         if missing or excess:
             self.details.append(f"{name}: missing {_few(missing)}, too many {_few(excess)}")
+
+    def count_downgrade(self, continued: Sequence[str], errors: Mapping[str, str]) -> None:
+        """Count the queries that the old version continued or rejected. Any other error is a failure, such as that of a
+        host that starts no Python process in time."""
+        self.continuations += continued
+        for name, error in errors.items():
+            if name in continued:
+                self.failures[name] = f"after it continued: {error}"
+            elif REJECTION in error and "\n" not in error:
+                self.rejections[name] = error
+            else:
+                self.failures[name] = f"not rejected in one sentence: {error}"
 
     @property
     def is_clean(self) -> bool:

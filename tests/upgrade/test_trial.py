@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 
 import pyarrow as pa
+import pytest
 from pyiceberg.catalog import load_catalog
 
+from keyedwm.core.errors import UnavailableError
 from tests.tools import Record, make_topic, produce
+from tests.upgrade import trial
 from tests.upgrade.answers import ANSWERS, LAST_MS, Event
 from tests.upgrade.outcome import Outcome, total
 from tests.upgrade.outputs import PARTITIONS, digest, ends, make_catalog, rows_of
@@ -30,6 +34,38 @@ def test_a_total_adds_up_the_groups_of_a_trial():
     whole = total(groups)
     assert (whole.queries, whole.records, whole.lost) == (("copy", "join"), 20, 2)
     assert (set(whole.rejections), whole.continuations) == ({"copy"}, ["join"])
+
+
+def test_a_downgrade_is_rejected_by_one_sentence_with_its_code_and_other_errors_are_failures():
+    outcome = Outcome("0.4.0", "restart", "delta", ("copy", "join", "latest", "store"))
+    sentence = "offset JSON of version 9 (KWM-5001) [upgrade keyedwm, or start from a new checkpoint]"
+    errors = {"copy": sentence, "join": "Python worker failed to connect back.", "latest": f"{sentence}\nat java"}
+    outcome.count_downgrade(["store"], errors)
+    assert outcome.rejections == {"copy": sentence}
+    assert set(outcome.failures) == {"join", "latest"}
+    assert outcome.continuations == ["store"]
+    assert not outcome.is_clean
+
+
+def test_an_error_after_a_downgrade_continued_is_a_failure():
+    outcome = Outcome("0.4.0", "restart", "delta", ("copy",))
+    outcome.count_downgrade(["copy"], {"copy": "(KWM-5001)"})
+    assert (outcome.rejections, set(outcome.failures)) == ({}, {"copy"})
+
+
+def test_a_load_that_ends_in_an_error_fails_the_trial(monkeypatch):
+    monkeypatch.setattr(trial, "PAUSE_S", 0.001)
+    calls = iter([None, UnavailableError("no broker")])
+    is_over = threading.Event()
+
+    class BrokenFeed:
+        def send(self, _least: int, _most: int) -> None:
+            if error := next(calls):
+                is_over.set()
+                raise error
+
+    with pytest.raises(UnavailableError, match="no broker"), trial.load(BrokenFeed()):
+        is_over.wait()
 
 
 def test_a_commit_to_an_iceberg_table_changes_the_files_of_its_query(tmp_path):

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -169,23 +170,6 @@ class Trial:
         self.outcome.in_flight += len(self.in_flight())
         self.log(f"killed, {len(self.in_flight())} of {len(self.active)} queries in a batch")
 
-    @contextmanager
-    def load(self) -> Iterator[None]:
-        """Send records all the time."""
-        over = threading.Event()
-
-        def send() -> None:
-            while not over.wait(PAUSE_S):
-                self.feed.send(2, 5)
-
-        thread = threading.Thread(target=send, name="load")
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
-
     def finish(self) -> None:
         """Close all windows, wait for the results, and compare."""
         self.feed.send_last()
@@ -219,9 +203,28 @@ class Trial:
         return files | (ends(f"{self.plan.topic}-{name}", self.plan.bootstrap) if is_topic else {})
 
 
+@contextmanager
+def load(feed: ShopFeed) -> Iterator[None]:
+    """Send records all the time. An error of a send is raised at the end: without it, records that were not sent would
+    count as lost."""
+    over = threading.Event()
+
+    def send() -> None:
+        while not over.wait(PAUSE_S):
+            feed.send(2, 5)
+
+    with ThreadPoolExecutor(1, "load") as executor:
+        sends = executor.submit(send)
+        try:
+            yield
+        finally:
+            over.set()
+    sends.result()
+
+
 def upgrade(trial: Trial, version: str, how: str, back: str | None) -> None:
     """Run the old version under load, kill it, continue with this checkout; with `back` try the old one once more."""
-    with trial.load():
+    with load(trial.feed):
         trial.start(version)
         trial.work()
         trial.kill_in_a_batch()
@@ -272,9 +275,7 @@ def _downgrade(trial: Trial, version: str) -> None:
     trial.kill()
     trial.wait_for_orphans()
     errors, continued = trial.errors(), continuations()
-    outcome.continuations += continued
-    outcome.rejections |= {name: error for name, error in errors.items() if name not in continued}
-    outcome.failures |= {name: f"after it continued: {errors[name]}" for name in continued if name in errors}
+    outcome.count_downgrade(continued, errors)
     for name in outcome.rejections:
         after = trial.digest(name)
         if files := sorted(path for path in before[name] | after if before[name].get(path) != after.get(path)):
