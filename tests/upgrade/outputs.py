@@ -19,7 +19,7 @@ from tests.upgrade.answers import Row
 
 PARTITIONS = 2  # of an output topic
 NAMESPACE = "db"  # of Iceberg tables, and the directory of their files
-LAST_ERROR = "last_error.json"
+NOTES = {"last_error.json", "_metadata"}  # ours of the last error, and Spark's of the operators with state
 
 
 def rows_of(
@@ -70,9 +70,9 @@ def _records(topic: str, bootstrap: str) -> list[dict[str, Any]]:
 
 def digest(directory: Path, name: str, checkpoints: str) -> dict[str, str]:
     """The files of a query's checkpoint, ledger, table and catalog, and the hash of each; without the note of the last
-    error."""
+    error, and without Spark's notes of stateful operators: Spark writes one in the first batch of each start."""
     roots = [directory / checkpoints / name, directory / name, directory / NAMESPACE / name]
-    files = [path for root in roots for path in sorted(root.rglob("*")) if path.is_file() and path.name != LAST_ERROR]
+    files = [path for root in roots for path in sorted(root.rglob("*")) if path.is_file() and not NOTES & {*path.parts}]
     files += directory.glob(f"{name}.db")  # of the catalog
     return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 

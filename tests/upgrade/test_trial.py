@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from itertools import count
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -66,6 +68,35 @@ def test_a_load_that_ends_in_an_error_fails_the_trial(monkeypatch):
 
     with pytest.raises(UnavailableError, match="no broker"), trial.load(BrokenFeed()):
         is_over.wait()
+
+
+def test_a_trial_waits_as_long_as_queries_commit_or_report_something(monkeypatch):
+    """A downgrade commits nothing: Spark starts and rejects one query after another."""
+    clock_s = count(step=trial.LIMIT_S / 2)
+    monkeypatch.setattr(trial, "time", SimpleNamespace(monotonic=lambda: next(clock_s), sleep=lambda _seconds: None))
+    events = [{"what": "started"}]
+
+    class Rejections(trial.Trial):
+        def __init__(self) -> None:
+            self.outcome, self._process, self.lives = Outcome("0.4.0", "restart", "delta", ()), None, 1
+
+        def events(self) -> list[dict[str, str]]:
+            events.extend([{"what": "failed"}] * (len(events) < 9))
+            return events
+
+    assert Rejections().wait(lambda: len(events) == 9, "all are rejected")
+    silent = Rejections()
+    assert not silent.wait(lambda: False, "all are rejected")
+    assert silent.outcome.unreached == ["life 1: 600 s passed without a batch or an event before all are rejected"]
+
+
+def test_the_note_that_spark_writes_of_a_stateful_operator_at_each_start_does_not_change_a_query(tmp_path):
+    """Spark writes the note before the first task of a batch, so before a task can reject the checkpoint."""
+    state = tmp_path / "checkpoints" / "copy" / "state" / "0"
+    for file in (state / "_metadata" / "v2" / "3", state / "0" / "3.changelog"):
+        file.parent.mkdir(parents=True)
+        file.write_text("new")
+    assert list(digest(tmp_path, "copy", "checkpoints")) == ["checkpoints/copy/state/0/0/3.changelog"]
 
 
 def test_a_commit_to_an_iceberg_table_changes_the_files_of_its_query(tmp_path):

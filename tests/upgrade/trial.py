@@ -132,16 +132,16 @@ class Trial:
             self.outcome.failures.setdefault(name, f"in life {self.lives}: {error}")
 
     def wait(self, reached: Callable[[], bool], what: str, look_s: float = LOOK_S) -> bool:
-        """Wait for something that the program does, as long as queries commit batches."""
-        commits, deadline_s = self.commits(), time.monotonic() + LIMIT_S
+        """Wait for something that the program does, as long as queries commit batches or report events."""
+        progress, deadline_s = (self.commits(), len(self.events())), time.monotonic() + LIMIT_S
         while not reached():
             is_over = self._process is not None and self._process.poll() is not None
-            if (now := self.commits()) != commits:
-                commits, deadline_s = now, time.monotonic() + LIMIT_S
+            if (now := (self.commits(), len(self.events()))) != progress:
+                progress, deadline_s = now, time.monotonic() + LIMIT_S
             if is_over or time.monotonic() > deadline_s:
                 if reached():
                     return True
-                reason = "the program ended" if is_over else f"{LIMIT_S:.0f} s passed without a batch"
+                reason = "the program ended" if is_over else f"{LIMIT_S:.0f} s passed without a batch or an event"
                 self.outcome.unreached.append(f"life {self.lives}: {reason} before {what}")
                 return False
             time.sleep(look_s)
