@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from benchmarks.nexmark_events import AUCTION, BID, PERSON
 from benchmarks.nexmark_frames import BID_FIELDS, Events, Query, events_of, native_events
-from benchmarks.nexmark_joins import CATEGORY, JOIN_BOUND, apart, between, places, with_times
+from benchmarks.nexmark_joins import CATEGORY, JOIN_BOUND, JOIN_BOUND_MS, apart, between, places, with_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from keyedwm.spark.hosting.source_description import Source
 
 _WITHIN = (f"-{JOIN_BOUND}", JOIN_BOUND)
-_MOST_APART_MS = 600_000  # JOIN_BOUND
 _BID_FIELDS = f"{BID_FIELDS}, channel STRING, url STRING, extra STRING"
 _AUCTION_FIELDS = (
     "id BIGINT, seller BIGINT, category BIGINT, dateTime BIGINT, expires BIGINT, itemName STRING, description STRING, "
@@ -113,7 +112,7 @@ def _native_q23(rows: DataFrame) -> DataFrame:
     # Spark rejects a stream with two event times, so the auctions' time goes on as a number.
     sellers = people.join(sold, sells).withColumn("auction_at", F.unix_millis("auction_at"))
     apart_ms = F.abs(F.unix_millis("bid_at") - F.col("auction_at"))
-    near = between("bid_at", "person_at", *_WITHIN) & (apart_ms <= _MOST_APART_MS)
+    near = between("bid_at", "person_at", *_WITHIN) & (apart_ms <= JOIN_BOUND_MS)
     return bids.join(sellers, (bids["bidder"] == sellers["person_id"]) & near).select(*_Q23)
 
 

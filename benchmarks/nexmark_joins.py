@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CATEGORY, STATES = 10, ("OR", "ID", "CA")  # of q3
 OPEN, OPEN_MS = "10 seconds", 10_000  # longer than any auction
-JOIN_BOUND = "10 minutes"  # q3's bound, as in Beam
+JOIN_BOUND, JOIN_BOUND_MS = "10 minutes", 600_000  # q3's bound, as in Beam
 _PERSON_FIELDS = "id BIGINT, name STRING, city STRING, state STRING, dateTime BIGINT"
 _AUCTION_FIELDS = "id BIGINT, seller BIGINT, category BIGINT, dateTime BIGINT, expires BIGINT"
 # The highest price first, then the earliest bid: the highest number. Low bits hold the bidder.

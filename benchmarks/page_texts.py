@@ -66,7 +66,10 @@ PEERS = """## Flink and Jet on the same work
 | sessions, gap 2 s | 177; 8.4 | | 113; 15 | 287; 5.4 | 53; 27 | 265; 7.5 | 368; 3.9 |
 """
 # Headings of results whose names would say too little.
-TITLES = {"peers-tumbling": "Beside Flink and Jet"}
+TITLES = {
+    "peers-tumbling": "Beside Flink and Jet",
+    "peers-tumbling-800k": "Beside Flink and Jet, batches of 800,000 records",
+}
 INTRODUCTION = "[Performance](../performance.md) explains rates and ratios."
 FLAMES = """
 ## Where Python's time goes until the first results

@@ -1,6 +1,6 @@
 """Tumbling windows with stage one in the source beside Flink, Hazelcast Jet and Spark's own operators, in turn.
 
-Run: python -m benchmarks.peers [--records N] [--pairs N]
+Run: python -m benchmarks.peers [--case tumbling|tumbling-800k] [--records N] [--pairs N]
 All sides read the topic of `benchmarks.windows --case tumbling`, two tasks each, and give its exact answer before a
 figure is shown. Flink and Jet each run in one JVM for all rounds, so their rounds warm up as ours do. Their programs
 (`benchmarks/peers`) are compiled here, which needs a JDK; their jars are fetched once.
@@ -31,8 +31,8 @@ FLINK, JET = "Flink", "Jet"
 # Our checkpoint's files through Hadoop's FileSystem, which starts no processes: Flink's files cost none either.
 LOCAL = f"{PUSHED}, local_checkpoint"
 CASE = "tumbling"
-# About a second for us, as the engines' checkpoints; eleven of them.
-SHARE = Share(22_000_000, 2_000_000)
+# Eleven batches of about a second for us, as far apart as the engines' checkpoints; ten of the size that `windows` has.
+SHARES = {CASE: Share(22_000_000, 2_000_000), f"{CASE}-800k": Share(8_000_000, 800_000)}
 LAG_MS = 1_000  # of the case
 Request = Callable[[str], Mapping[str, float]]
 
@@ -115,13 +115,13 @@ def _asked(name: str, process: subprocess.Popen[str], request: str) -> Mapping[s
     return json.loads(line)
 
 
-def run_of(side: str, told: Mapping[str, float], expected: Mapping[str, int], records: int) -> Run:
+def run_of(side: str, sums: Mapping[str, float], expected: Mapping[str, int], records: int) -> Run:
     """The figures of an engine's run; raises SystemExit if its results are not the exact answer."""
-    results = {name: told[name] for name in expected}
+    results = {name: sums[name] for name in expected}
     if results != expected:
         raise SystemExit(f"{side}: {results} came out, the answer is {expected}: no figure")
-    steady = told["steady_records"] / told["steady_s"] if told["steady_records"] else None
-    return Run(records / told["took_s"], steady, told["cpu_s"] / (records / 1e6))
+    steady = sums["steady_records"] / sums["steady_s"] if sums["steady_records"] else None
+    return Run(records / sums["took_s"], steady, sums["cpu_s"] / (records / 1e6))
 
 
 def beside(side: str, request: Request, on: Bench, stream: Stream, share: Share) -> Run:
@@ -132,8 +132,8 @@ def beside(side: str, request: Request, on: Bench, stream: Stream, share: Share)
             on.cluster.config.addresses, topic_of(stream, share), share.records, stream.size_ms, LAG_MS, until_ms,
             checkpoint,
         )  # fmt: skip
-        told = request(" ".join(map(str, words)))
-    return run_of(side, told, answer(stream, share.records), share.records)
+        sums = request(" ".join(map(str, words)))
+    return run_of(side, sums, answer(stream, share.records), share.records)
 
 
 def local(on: Bench, case: Case, share: Share) -> Run:
@@ -145,10 +145,10 @@ def local(on: Bench, case: Case, share: Share) -> Run:
         on.spark.conf.unset(MANAGER)
 
 
-def compare(on: Bench) -> None:
+def compare(on: Bench, name: str) -> None:
     """Load the topic, and run the sides in turn."""
     case, stream = CASES[CASE], CASES[CASE].stream
-    share = SHARE.of(on)
+    share = SHARES[name].of(on)
     load(on.cluster, topic_of(stream, share), stream, share.records)
     setting = {
         "size_ms": stream.size_ms, "keys": stream.keys, "records_per_ms": stream.per_ms,
@@ -167,13 +167,14 @@ def compare(on: Bench) -> None:
         for side in ENGINES:
             request = engines.enter_context(started(side))
             sides[side] = partial(beside, side, request, on, stream, share)
-        in_turn(Sheet(f"peers-{CASE}", FLINK, setting), sides, on.pairs)
+        in_turn(Sheet(f"peers-{name}", FLINK, setting), sides, on.pairs)
 
 
 def main() -> None:
     """Run the comparison and write its result."""
-    with bench(__doc__, [CASE]) as on:
-        compare(on)
+    with bench(__doc__, SHARES) as on:
+        for name in on.cases:
+            compare(on, name)
 
 
 if __name__ == "__main__":

@@ -13,22 +13,22 @@ from keyedwm.testing.ivy import read_hashes
 
 RECORDS = 20_000
 ANSWER = answer(Stream(1_000, 1_000, keys=7), RECORDS)
-TOLD = {**ANSWER, "took_s": 2.0, "cpu_s": 0.05, "steady_records": 15_000, "steady_s": 1.0}
+SUMS = {**ANSWER, "took_s": 2.0, "cpu_s": 0.05, "steady_records": 15_000, "steady_s": 1.0}
 
 
 def test_an_engine_has_the_figures_of_our_sides():
-    run = run_of("some", TOLD, ANSWER, RECORDS)
+    run = run_of("some", SUMS, ANSWER, RECORDS)
     assert (run.rate, run.steady, run.cpu_s) == (10_000, 15_000, 2.5)
 
 
 def test_a_run_of_few_records_has_no_steady_rate():
-    assert run_of("some", {**TOLD, "steady_records": 0, "steady_s": 0.0}, ANSWER, RECORDS).steady is None
+    assert run_of("some", {**SUMS, "steady_records": 0, "steady_s": 0.0}, ANSWER, RECORDS).steady is None
 
 
 @pytest.mark.parametrize("name", ANSWER)
 def test_an_engine_with_another_answer_has_no_figure(name):
     with pytest.raises(SystemExit, match=r"some: .* came out, the answer is .*: no figure"):
-        run_of("some", {**TOLD, name: ANSWER[name] + 1}, ANSWER, RECORDS)
+        run_of("some", {**SUMS, name: ANSWER[name] + 1}, ANSWER, RECORDS)
 
 
 def test_engines_wait_for_late_records_as_the_case_does():

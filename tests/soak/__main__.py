@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -25,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from keyedwm.core.errors import KeyedwmError
+from keyedwm.core.errors import UnavailableError
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.testing.admin import create_topic
@@ -67,7 +68,7 @@ class Soak:
         self.delays: list[tuple[float, float]] = []
         self.lives = 0
         self._driver: subprocess.Popen | None = None
-        self._sessions: list[int] = []
+        self._session = 0  # of the driver that runs
         self.cluster = Cluster.connect(
             ClientConfig.from_options({"bootstrap.servers": broker.bootstrap, **feed.PATIENT})
         )
@@ -81,7 +82,7 @@ class Soak:
                 cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
         self.lives += 1
-        self._sessions.append(self._driver.pid)
+        self._session = self._driver.pid
 
     def strike(self, kind: str) -> None:
         """Kill a process; broker and driver start again."""
@@ -92,7 +93,7 @@ class Soak:
             self.broker.kill()
             self.broker.start()
         else:
-            workers = processes_of(self._sessions[-1])[1]
+            workers = processes_of(self._session)[1]
             if not workers:
                 return
             with suppress(ProcessLookupError):
@@ -101,14 +102,14 @@ class Soak:
 
     def look(self, *, at_s: float, full: bool) -> None:
         """Read the copy; with `full` take a sample as well."""
-        with suppress(KeyedwmError):  # the broker is away: the next look reads the same records
+        with suppress(UnavailableError):  # the broker is away: the next look reads the rest
             self.copy.read(self.cluster)
         delay_ms = max(self.copy.latencies_ms, default=0.0)
         if self.copy.latencies_ms:
             self.delays += [(at_s, one) for one in self.copy.latencies_ms]
             self.copy.latencies_ms.clear()
         if full:
-            self.samples.append(sample(at_s, self.lives, self._sessions[-1], self.directory, delay_ms))
+            self.samples.append(sample(at_s, self.lives, self._session, self.directory, delay_ms))
             with (self.directory / "samples.jsonl").open("a") as file:
                 file.write(json.dumps(asdict(self.samples[-1])) + "\n")
 
@@ -152,8 +153,8 @@ def run(soak: Soak, producer: subprocess.Popen, kill_every_s: float) -> None:
         soak.look(at_s=at_s, full=at_s >= next_sample_s)
         if at_s >= next_sample_s:
             next_sample_s = at_s + EVERY_S
-            told = f"kills {soak.kills.total()}, {soak.findings.told()}"
-            print(f"{at_s:7.0f} s  copied {sum(soak.copy.expected):,}  {told}", flush=True)
+            status = f"kills {soak.kills.total()}, {soak.findings.summary()}"
+            print(f"{at_s:7.0f} s  copied {sum(soak.copy.expected):,}  {status}", flush=True)
         if producer.poll() is not None:
             if producer.returncode:
                 raise SystemExit("the producer failed")
@@ -175,12 +176,16 @@ def _has_last_window(soak: Soak) -> bool:
     return max(starts, default=0) >= soak.stream.closed_windows()[-1]
 
 
-def growth(samples: list[Sample], stream: Stream, field: str) -> float:
-    """Return the median of the last eighth of the time, divided by that of the eighth after the last driver began."""
-    quiet = [one for one in samples if one.at_s > stream.seconds * 5 / 8 and one.life == samples[-1].life]
-    values = [getattr(one, field) for one in quiet]
-    third = max(1, len(values) // 3)
-    return float(np.median(values[-third:]) / max(np.median(values[:third]), 1e-9)) if values else 1.0
+def growth(samples: Sequence[Sample], stream: Stream, field: str) -> float:
+    """Return the median of the last eighth of the time divided by that of the sixth; no driver is killed in between."""
+    eighth_s = stream.seconds / 8
+    last, sixth = (
+        [getattr(one, field) for one in samples if first * eighth_s <= one.at_s < (first + 1) * eighth_s]
+        for first in (7, 5)
+    )
+    if not last or not sixth:
+        raise SystemExit(f"no sample of {field} in the sixth or the last eighth: run more minutes")
+    return float(np.median(last) / np.median(sixth))
 
 
 def report(soak: Soak) -> bool:

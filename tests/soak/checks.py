@@ -34,7 +34,7 @@ class Findings:
         """Whether nothing was found."""
         return not any((self.lost, self.doubled, self.reordered, self.wrong_windows))
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return one line."""
         return (
             f"lost {self.lost}, doubled {self.doubled}, reordered {self.reordered}, wrong windows {self.wrong_windows}"
@@ -69,7 +69,7 @@ class CopyReader:
             values = part.records.value
             if len(values):
                 self.take(part.tp.partition, _offsets_of(values))
-        self._next = ends
+            self._next[part.tp.partition] = part.next_offset  # a read that fails later does not repeat these records
 
     def take(self, partition: int, offsets: Ints) -> None:
         """Compare the next records of a partition with the stream."""

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from keyedwm.core.errors import UnavailableError
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.requests.fetch import Fetched
+from tests.soak import checks
+from tests.soak.__main__ import growth
 from tests.soak.checks import CopyReader, Findings, check_windows
+from tests.soak.samples import Sample
 from tests.soak.stream import Stream
 
 STREAM = Stream(first_ms=1_000_000, rate=800, seconds=40, keys=10)
@@ -45,6 +53,34 @@ def test_the_reader_of_the_copy_counts_what_differs(offsets, lost, doubled, reor
     for piece in (offsets[:2], offsets[2:]):
         reader.take(0, np.array(piece))
     assert findings == Findings(lost, doubled, reordered)
+
+
+def test_a_read_that_fails_half_way_is_not_repeated(monkeypatch):
+    findings = Findings()
+    reader = CopyReader(STREAM, "copy", findings)
+    place = TopicPartition("copy", 0)
+    ends = SimpleNamespace(latest=lambda _places, _isolation: {place: 4})
+
+    def read_ranges(_cluster, ranges, *_):
+        start = ranges[0].start
+        values = pa.array([b"%012d" % offset for offset in (start, start + 1)])
+        yield Fetched(0, place, SimpleNamespace(value=values), start + 2, done=start == 2)
+        if start == 0:
+            raise UnavailableError("the broker is away")
+
+    monkeypatch.setattr(checks, "read_ranges", read_ranges)
+    with pytest.raises(UnavailableError):
+        reader.read(ends)
+    reader.read(ends)
+    assert (reader.expected[0], findings) == (4, Findings())
+
+
+def test_memory_that_doubles_in_the_second_half_is_growth():
+    samples = [Sample(at_s, 1, 100.0, 10.0 * at_s, 7, 3, 0.1, 9, 0.0) for at_s in (1.0, 26.0, 27.0, 36.0, 39.0)]
+    assert growth(samples, STREAM, "java_mib") == 1.0
+    assert growth(samples, STREAM, "python_mib") == 37.5 / 26.5
+    with pytest.raises(SystemExit, match="no sample of java_mib"):
+        growth(samples[:3], STREAM, "java_mib")
 
 
 def _rows():
