@@ -94,7 +94,7 @@ build/spark-classes.jsa: $(VENV)/.installed | build/kafka-classes.jsa
 KERNELS := $(shell grep -rl 'runtime.compiled import' $(SHIPPED) --include='*.py')
 build/compiled.txt: $(VENV)/.installed $(KERNELS)
 	@mkdir -p build
-	@$(BIN)/keyedwm warm > $@
+	@$(BIN)/keyedwm warm --worker > $@
 
 unit: install
 	@$(MAKE) --no-print-directory --jobs 2 build/spark-classes.jsa build/compiled.txt

@@ -3,8 +3,9 @@
 Run: python -m benchmarks.start [--case rows|windows] [--pairs 5]
 Each round is a driver of its own, whose session runs already. From the call of `load()` until the first micro-batch has
 ended, over a topic of 1,000 records, into a no-op sink; `windows` counts them by key and minute. The later query is the
-third of the session: its code is loaded, its processes are its own. Ours runs with `session_conf`, and once more
-without its daemon of Python workers; Spark's over its default state store, which starts faster.
+third of the session: its code is loaded, its processes are its own. Ours runs with `session_conf` after `keyedwm warm`,
+and once more without both; Spark's over its default state store, which starts faster, and once more with the class
+archive that `keyedwm warm` has written.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from benchmarks.measure import HDFS, Sheet, how_many, load_hundred_bytes, scratc
 from benchmarks.turns import PAIRS, in_turn
 from benchmarks.windows import DEFAULT, KEYEDWM
 from examples.demo.spark_jars import spark_kafka_connector_jars
+from keyedwm.cli.warm.cds_archive import write_archive
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.spark.setup.cds_archive import archive_setting
 from keyedwm.spark.setup.conf import PROVIDER, recommended_conf, session_conf
 from keyedwm.testing.broker import broker
 
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 CASES = ("rows", "windows")
 RECORDS, QUERIES = 1_000, 3
 LOADING_ALONE = f"{KEYEDWM}, workers load for themselves"
+ARCHIVED = f"{DEFAULT}, keyedwm's CDS archive"
 _LOOK_S = 0.01
 
 
@@ -43,10 +47,11 @@ def frame(spark: SparkSession, side: str, case: str, bootstrap: str, topic: str)
     from keyedwm.spark import aggregate, count, tumbling
 
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-    rows = spark.readStream.format("kafka" if side == DEFAULT else "keyedwm").options(**options).load()
+    ours = side in (KEYEDWM, LOADING_ALONE)
+    rows = spark.readStream.format("keyedwm" if ours else "kafka").options(**options).load()
     if case == "rows":
         return rows
-    if side != DEFAULT:
+    if ours:
         return aggregate(rows, "key", tumbling("1 minute"), {"n": count()})
     return rows.withWatermark("timestamp", "0 seconds").groupBy(F.window("timestamp", "1 minute"), "key").count()
 
@@ -71,8 +76,10 @@ def first_batch_s(spark: SparkSession, side: str, case: str, bootstrap: str, top
 def one_driver(side: str, case: str, bootstrap: str, topic: str) -> None:
     """What a round's process runs: prints the figures as JSON."""
     conf = dict(session_conf(cores=2) if side == KEYEDWM else recommended_conf(cores=2))
-    if side == DEFAULT:
+    if side in (DEFAULT, ARCHIVED):
         conf[PROVIDER] = HDFS
+    if side == ARCHIVED:
+        conf |= archive_setting()
     spark = session(spark_kafka_connector_jars(), conf=conf, memory="2g")
     figures = [first_batch_s(spark, side, case, bootstrap, topic) for _ in range(QUERIES)]
     (first_s, first_cpu_s), *_, (later_s, later_cpu_s) = figures
@@ -98,6 +105,10 @@ def main() -> None:
     if options.one:
         one_driver(*options.one)
         return
+    archive = write_archive()
+    print(archive.text, file=sys.stderr)
+    if not archive_setting():
+        raise SystemExit(f"start: this machine can have no CDS archive: {archive.text}")
     with broker() as kafka:
         print(kafka.describe(), file=sys.stderr)
         cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
@@ -110,7 +121,7 @@ def main() -> None:
             )
             sides = {
                 side: partial(round_of, side, case, kafka.bootstrap, topic)
-                for side in (DEFAULT, KEYEDWM, LOADING_ALONE)
+                for side in (DEFAULT, ARCHIVED, KEYEDWM, LOADING_ALONE)
             }
             in_turn(sheet, sides, options.pairs)
 

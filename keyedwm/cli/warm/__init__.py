@@ -1,4 +1,6 @@
-"""`keyedwm warm`: byte code and compiled functions of a first task, made ahead of it, on this host and for this user.
+"""`keyedwm warm`: what a first query would make, made ahead of it, on this host and for this user.
+
+It makes byte code, compiled functions and the CDS archive of the driver's JVM.
 
 Rule: it only fills caches that any task would fill, so it may be run again, and beside running queries. Each round runs
 a few records through the product's own code, with a task's types, so no list of signatures can be out of date.
@@ -31,11 +33,14 @@ _PROCESSES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It has no arguments; NUMBA_CACHE_DIR is the directory of compiled code, as for queries."""
+    """--worker. NUMBA_CACHE_DIR is the directory of compiled code, as for queries."""
+    parser.add_argument(
+        "--worker", action="store_true", help="this host only runs tasks: write no CDS archive of the driver's JVM"
+    )
 
 
-def run(args: argparse.Namespace) -> int:  # noqa: ARG001  every command has this form
-    """Fill the caches and report it; 1 if there is no directory for compiled code."""
+def run(args: argparse.Namespace) -> int:
+    """Fill the caches and report it; 1 if there is no directory for compiled code, or Java wrote no archive."""
     from keyedwm.runtime.compiled import cache_directory, kept_signatures, left_to_compile
 
     print(f"for {sys.prefix} (Python {sys.version.split()[0]})", flush=True)
@@ -54,7 +59,16 @@ def run(args: argparse.Namespace) -> int:  # noqa: ARG001  every command has thi
     print(f"compiled functions: {after - before} made, {before} were, in {directory}")
     if left := left_to_compile():
         print(f"left to the first task that needs them: {', '.join(left)}")
-    return 0
+    return 0 if args.worker else make_archive()
+
+
+def make_archive() -> int:
+    """Write the CDS archive and report it; 1 if Java wrote none."""
+    from keyedwm.cli.warm.cds_archive import write_archive
+
+    outcome = write_archive()
+    print(f"{'FAIL: ' if outcome.failed else ''}CDS archive of the driver's JVM: {outcome.text}")
+    return 1 if outcome.failed else 0
 
 
 def rounds() -> dict[str, Callable[[], None]]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from keyedwm.core.errors import OptionError
 from keyedwm.spark.arguments import argument_text
+from keyedwm.spark.setup.cds_archive import archive_setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,13 +65,15 @@ def session_conf(cores: int = 4, *, local_checkpoint: bool = False) -> Mapping[s
     """Return the settings of `recommended_conf` and those that only the session's builder or spark-submit can set.
 
     These save time when queries start: Python workers are forked from a process that has loaded what they need, and
-    talk to the JVM through sockets of the file system.
+    talk to the JVM through sockets of the file system. If `keyedwm warm` has run here, the driver's JVM maps Spark's
+    classes from an archive (`spark.driver.defaultJavaOptions`).
     """
     return {
         **recommended_conf(cores, local_checkpoint=local_checkpoint),
         "spark.python.daemon.module": "keyedwm.daemon",
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.unix.domain.socket.dir": _SOCKETS,
+        **archive_setting(),
     }
 
 

@@ -39,7 +39,9 @@ spark.stop()
 """
 
 
-def test_the_setting_stands_beside_those_that_a_session_takes_later():
+def test_the_setting_stands_beside_those_that_a_session_takes_later(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # without a CDS archive
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert NAME not in recommended_conf()
     assert session_conf(cores=3) == {
         **recommended_conf(cores=3), NAME: "keyedwm.daemon", "spark.python.unix.domain.socket.enabled": "true",

@@ -1,0 +1,87 @@
+"""The CDS archive of the driver's JVM, written by a session that runs a query's first batches and ends.
+
+Rule: the archive appears under its name when it is complete. A session that starts meanwhile runs without it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from keyedwm.core.text import words_of
+from keyedwm.runtime import private_dirs
+from keyedwm.spark.setup.cds_archive import PURPOSE, archive_name, configuration, earlier_archives, spark_home
+from keyedwm.testing.java import JavaError, complaint, find_java
+
+_LIMIT_S = 600
+# Each of them changes the class path, names an archive of its own, or starts another Spark.
+_UNSET = ("SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS", "SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What `write_archive` has done. failed: the archive should be there and is not."""
+
+    text: str
+    failed: bool = False
+
+
+def write_archive() -> Outcome:
+    """Write the archive for sessions of this environment, unless there is one or cannot be one."""
+    if (reason := _left_out()) is not None:
+        return Outcome(f"left out, {reason}")
+    place = next((one for one in private_dirs.places(os.environ, PURPOSE) if private_dirs.unsafe(one) is None), None)
+    name = archive_name(os.environ)
+    if place is None or name is None:
+        return Outcome("left out, no private directory is writable: set XDG_CACHE_HOME to one with mode 0700")
+    file = place / name
+    if file.is_file():
+        return Outcome(f"was in {file}")
+    print("CDS archive of the driver's JVM: running a first query, about half a minute", flush=True)
+    with TemporaryDirectory(prefix="new-", dir=place) as directory:
+        written = Path(directory, "classes.jsa")
+        if (problem := _run_session(written)) is not None:
+            return Outcome(problem, failed=True)
+        size = written.stat().st_size
+        try:
+            written.replace(file)
+        except OSError as error:
+            return Outcome(f"{file} cannot be written: {words_of(error)}", failed=True)
+    for earlier in earlier_archives(file):
+        earlier.unlink(missing_ok=True)  # a JVM that uses it keeps it until it ends
+    return Outcome(f"{size / 1e6:.0f} MB in {file}")
+
+
+def _left_out() -> str | None:
+    """Return why sessions of this environment can have no archive; None if they can."""
+    try:
+        find_java()
+    except JavaError as error:
+        return error.message
+    if not (spark_home(os.environ) / "jars").is_dir():
+        return f"{spark_home(os.environ)} has no jars: the JVM runs elsewhere"
+    place = configuration(os.environ)
+    if place.is_dir() and any(place.iterdir()):
+        return f"{place} has files, and Java archives no classes then: move the settings into the session's builder"
+    return None
+
+
+def _run_session(archive: Path) -> str | None:
+    """Run the session, wait until its JVM has ended, which writes the archive; return what went wrong, else None."""
+    environment = {name: value for name, value in os.environ.items() if name not in _UNSET}
+    command = [sys.executable, "-W", "ignore", "-m", "keyedwm.cli.warm.first_query", str(archive)]
+    try:
+        # The JVM holds the output open, so this waits for it, too.
+        process = subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace", check=False, timeout=_LIMIT_S,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"the session has not ended after {_LIMIT_S} seconds"
+    if process.returncode != 0:
+        return f"the first query failed: {complaint(process.stdout)}"
+    return None if archive.is_file() else f"Java wrote no file: {complaint(process.stdout)}"

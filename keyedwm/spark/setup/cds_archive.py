@@ -1,0 +1,96 @@
+"""The CDS archive of the driver's JVM: its file, and the setting of Spark that names it.
+
+Rule: a JVM maps the classes of a class data sharing (CDS) archive into memory (JEP 350); without one it reads, checks
+and links each class of Spark's jars. `keyedwm warm` writes the archive, and `session_conf` names it if it is there. The
+file's name is a digest of what the classes depend on. A JVM rejects an archive of another Java or class path, and
+starts without it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from keyedwm.runtime import private_dirs
+
+# Spark keeps `extraJavaOptions` for the user, and starts the JVM with both.
+SETTING = "spark.driver.defaultJavaOptions"
+PURPOSE = "classes"  # of the private directory
+# A JVM that rejects an archive is silent, also about a Java agent and a longer class path.
+_SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
+_DIGITS = 12
+
+
+def archive_setting(variables: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the setting that names the archive for a session of these variables; empty if there is no such archive."""
+    variables = os.environ if variables is None else variables
+    name = archive_name(variables)
+    if name is None:
+        return {}
+    for place in private_dirs.places(variables, PURPOSE):
+        file = place / name
+        # The file is code, so it is used only from a directory of this user alone.
+        if file.is_file() and private_dirs.unsafe(place) is None:
+            return {SETTING: f"{_SILENT} -XX:SharedArchiveFile={quoted(file)}"}
+    return {}
+
+
+def archive_name(variables: Mapping[str, str]) -> str | None:
+    """Return the file's name, `spark-PLACE-CONTENT.jsa`; None without Java, or without jars of Spark.
+
+    PLACE stands for the paths of Java, Spark and its configuration, CONTENT for the versions found there.
+    """
+    java, jars = java_program(variables), spark_home(variables) / "jars"
+    if java is None or not jars.is_dir():
+        return None
+    runtime = java.resolve().parents[1] / "lib" / "modules"
+    place = (str(java.resolve()), str(jars), str(configuration(variables)))
+    content = tuple(_stamp(file) for file in (runtime, *sorted(jars.iterdir())))
+    return f"spark-{_digest(place)}-{_digest(content)}.jsa"
+
+
+def earlier_archives(file: Path) -> list[Path]:
+    """Return the archives of the same paths with other versions: nothing uses them any more."""
+    place = file.name.rpartition("-")[0]
+    return [one for one in sorted(file.parent.glob(f"{place}-*.jsa")) if one != file]
+
+
+def java_program(variables: Mapping[str, str]) -> Path | None:
+    """Return the program that Spark starts its JVM with; its version is not checked."""
+    home = variables.get("JAVA_HOME")
+    program = shutil.which(str(Path(home, "bin", "java")) if home else "java", path=variables.get("PATH"))
+    return None if program is None else Path(program)
+
+
+def spark_home(variables: Mapping[str, str]) -> Path:
+    """Return the directory of Spark: SPARK_HOME, else PySpark's own."""
+    if home := variables.get("SPARK_HOME"):
+        return Path(home)
+    spec = importlib.util.find_spec("pyspark")
+    return Path(spec.origin).parent if spec is not None and spec.origin is not None else Path()
+
+
+def configuration(variables: Mapping[str, str]) -> Path:
+    """Return the directory that Spark puts first on the JVM's class path. Java archives no classes if it has files."""
+    return Path(variables.get("SPARK_CONF_DIR") or spark_home(variables) / "conf")
+
+
+def quoted(path: Path) -> str:
+    """Return a path as Spark's launcher reads it from a list of options."""
+    return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _stamp(file: Path) -> tuple[str, int, int]:
+    """Return what a JVM compares of a file: name, size, time of change; 0 for a file that this Java does not have."""
+    if not file.exists():
+        return file.name, 0, 0
+    status = file.stat()
+    return file.name, status.st_size, status.st_mtime_ns
+
+
+def _digest(value: tuple[object, ...]) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:_DIGITS]

@@ -1,0 +1,153 @@
+"""The CDS archive of the driver's JVM: `keyedwm warm` writes it once, and sessions of `session_conf` map it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from keyedwm.cli.main import main
+from keyedwm.cli.warm.cds_archive import write_archive
+from keyedwm.runtime import private_dirs
+from keyedwm.spark import session_conf
+from keyedwm.spark.setup.cds_archive import PURPOSE, SETTING, archive_name, archive_setting
+from tests.installed import PATIENCE_S
+
+SESSION = """
+import keyedwm.spark
+from pyspark.sql import SparkSession
+
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = builder.config(map=keyedwm.spark.session_conf(cores=1)).getOrCreate()
+assert spark.range(10).count() == 10
+spark.stop()
+"""
+WRITE = "from keyedwm.cli.warm import make_archive; raise SystemExit(make_archive())"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> dict[str, str]:
+    """The variables of a host with a Java, a Spark and an empty cache."""
+    java, jars = tmp_path / "java", tmp_path / "spark" / "jars"
+    for directory in (java / "bin", java / "lib", jars):
+        directory.mkdir(parents=True)
+    program = java / "bin" / "java"
+    program.write_text("#!/bin/sh\necho 'openjdk version \"17.0.2\"' >&2\nexit 3\n")
+    program.chmod(0o755)
+    (java / "lib" / "modules").write_bytes(b"17")
+    (jars / "spark-core.jar").write_bytes(b"4.3")
+    cache = tmp_path / "cache"
+    return {"JAVA_HOME": str(java), "SPARK_HOME": str(jars.parent), "XDG_CACHE_HOME": str(cache), "PATH": "/bin"}
+
+
+def planted(host: dict[str, str]) -> Path:
+    """An archive for this host."""
+    place = private_dirs.places(host, PURPOSE)[0]
+    assert private_dirs.unsafe(place) is None
+    name = archive_name(host)
+    assert name is not None
+    (place / name).write_bytes(b"classes")
+    return place / name
+
+
+def test_a_session_names_the_archive_if_there_is_one(host, monkeypatch):
+    for name, value in host.items():
+        monkeypatch.setenv(name, value)
+    assert SETTING not in session_conf()
+    file = planted(host)
+    assert session_conf()[SETTING].endswith(f'-XX:SharedArchiveFile="{file}"')
+
+
+@pytest.mark.parametrize("changed", ["java/lib/modules", "spark/jars/spark-core.jar", "spark/jars/new.jar"])
+def test_an_archive_of_another_java_or_spark_is_not_named(host, tmp_path, changed):
+    planted(host)
+    (tmp_path / changed).write_bytes(b"of the next version")
+    assert archive_setting(host) == {}
+
+
+@pytest.mark.parametrize("name", ["JAVA_HOME", "SPARK_HOME", "SPARK_CONF_DIR"])
+def test_an_archive_of_other_paths_is_not_named(host, tmp_path, name):
+    planted(host)
+    assert archive_setting({**host, name: str(tmp_path / "other")}) == {}
+
+
+def test_an_archive_that_others_may_write_is_not_named(host):
+    planted(host).parent.chmod(0o777)
+    assert archive_setting(host) == {}
+
+
+def test_no_directory_is_made_while_there_is_no_archive(host):
+    assert archive_setting(host) == {}
+    assert not Path(host["XDG_CACHE_HOME"]).exists()
+
+
+def outcome_on(host: dict[str, str], monkeypatch: pytest.MonkeyPatch):
+    for name, value in {**os.environ, **host, "PATH": os.environ["PATH"]}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    return write_archive()
+
+
+def test_without_java_or_jars_or_with_configuration_files_it_is_left_out_with_the_reason(host, tmp_path, monkeypatch):
+    (tmp_path / "spark" / "conf").mkdir()
+    (tmp_path / "spark" / "conf" / "spark-defaults.conf").write_text("spark.ui.enabled false\n")
+    outcome = outcome_on(host, monkeypatch)
+    assert not outcome.failed
+    assert outcome.text == (
+        f"left out, {tmp_path}/spark/conf has files, and Java archives no classes then: move the settings into the "
+        "session's builder"
+    )
+    outcome = outcome_on({**host, "SPARK_HOME": str(tmp_path)}, monkeypatch)
+    assert (outcome.failed, outcome.text) == (False, f"left out, {tmp_path} has no jars: the JVM runs elsewhere")
+    outcome = outcome_on({**host, "JAVA_HOME": str(tmp_path)}, monkeypatch)
+    assert not outcome.failed
+    assert outcome.text.startswith(f"left out, JAVA_HOME={tmp_path} holds no bin/java")
+
+
+def test_a_first_query_that_fails_leaves_no_file_and_ends_with_1(host, monkeypatch, capsys):
+    for name, value in {**host, "PATH": os.environ["PATH"]}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("keyedwm.cli.warm.compile_all", lambda: (0, 0))
+    monkeypatch.setattr("keyedwm.cli.warm.rounds", dict)
+    assert main(["warm"]) == 1
+    assert "FAIL: CDS archive of the driver's JVM: the first query failed: " in capsys.readouterr().out
+    assert list(private_dirs.places(host, PURPOSE)[0].iterdir()) == []
+
+
+@pytest.mark.starts
+def test_a_session_after_warm_maps_sparks_classes(tmp_path):
+    cache = tmp_path / 'a "cache"'
+    variables = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    variables.pop("SPARK_SUBMIT_OPTS", None)
+    place = private_dirs.places(variables, PURPOSE)[0]
+    assert private_dirs.unsafe(place) is None
+    name = archive_name(variables)
+    assert name is not None
+    earlier, foreign = place / re.sub(r"-\w+\.jsa", "-0123456789ab.jsa", name), place / "spark-other-0123456789ab.jsa"
+    earlier.touch()
+    foreign.touch()
+
+    first = run(["-c", WRITE], variables)
+    assert re.search(rf"CDS archive of the driver's JVM: \d+ MB in {re.escape(str(place / name))}\n", first)
+    assert sorted(place.iterdir()) == sorted([place / name, foreign])
+    assert f"was in {place / name}" in run(["-c", WRITE], variables)
+
+    loads = tmp_path / "loads"
+    output = run(["-c", SESSION], {**variables, "SPARK_SUBMIT_OPTS": f"-Xlog:class+load:file={loads}"})
+    text = loads.read_text()
+    assert text.count("source: shared objects file (top)") > 5_000
+    assert "[warning]" not in output
+
+
+def run(arguments: list[str], variables: dict[str, str]) -> str:
+    """What a Python with these variables prints, to both outputs."""
+    ran = subprocess.run(
+        [sys.executable, *arguments], env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        check=False, timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout[-3_000:]
+    return ran.stdout
