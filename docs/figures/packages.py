@@ -1,7 +1,7 @@
 # ruff: noqa: INP001  a script beside the picture it draws
 """Draws docs/figures/packages.svg, the picture in docs/design/architecture.md: `python docs/figures/packages.py`.
 
-Rule: packages, arrows and the table of imports are read from the code, so the picture cannot show what is not so. A
+Rule: packages and arrows are read from the code, so the picture cannot show what is not so. A
 test draws it again and compares. An arrow that follows from others (a package over another one) is left out.
 """
 
@@ -16,8 +16,6 @@ from xml.sax.saxutils import escape
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PAGE = HERE.parent / "design" / "architecture.md"
-BEGIN, END = "<!-- imports: begin -->", "<!-- imports: end -->"
 # Row and column of each package in the picture, from the top down: every arrow finds its way between the boxes.
 PLACES = {
     "conformance": (0, 1),
@@ -93,16 +91,6 @@ def parts(package: str) -> list[str]:
     return sorted(path.parent.name for path in (ROOT / package).glob("*/__init__.py"))
 
 
-def table() -> str:
-    """The imports as a table in Markdown."""
-    rows = [
-        f"| `{package}` | {', '.join(f'`{other}`' for other in others) or 'nothing'} |"
-        for package, others in imports().items()
-        if package != COMMON
-    ]
-    return "\n".join(["| package | imports |", "|---|---|", *rows])
-
-
 def picture() -> str:
     """The SVG."""
     height = (max(row for row, _ in PLACES.values()) + 1) * (BOX_HEIGHT + GAP) + GAP
@@ -166,13 +154,5 @@ def _text(x: float, y: float, text: str, weight: str) -> str:
     return f'<text x="{x:g}" y="{y:g}" text-anchor="middle" font-weight="{weight}" fill="#222222">{escape(text)}</text>'
 
 
-def page(text: str) -> str:
-    """The page with the table of today."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
-
-
 if __name__ == "__main__":
     (HERE / "packages.svg").write_text(picture())
-    PAGE.write_text(page(PAGE.read_text()))

@@ -1,25 +1,42 @@
 """The CDS archive of the driver's JVM, written by a session that runs a query's first batches and ends.
 
-Rule: the archive appears under its name when it is complete. A session that starts meanwhile runs without it.
+Rule: the archive appears under its name when it is complete and on the disk. A session that starts meanwhile runs
+without it.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from keyedwm.core.text import words_of
 from keyedwm.runtime import private_dirs
-from keyedwm.spark.setup.cds_archive import PURPOSE, archive_name, configuration, earlier_archives, spark_home
+from keyedwm.spark.setup.cds_archive import (
+    PURPOSE,
+    archive_name,
+    complete_archive,
+    configuration,
+    file_name,
+    other_archives,
+    spark_home,
+)
 from keyedwm.testing.java import JavaError, complaint, find_java
 
 _LIMIT_S = 600
+_NEW = "new-"
 # Each of them changes the class path, names an archive of its own, or starts another Spark.
 _UNSET = ("SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS", "SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
+# Before the JVM's last line, which is the same for all reasons.
+_JAVAS_REASON = re.compile(
+    r"An error has occurred while processing the shared archive file\.\n(.*)|\[error\].*?\] (.*)"
+)
 
 
 @dataclass(frozen=True)
@@ -38,22 +55,32 @@ def write_archive() -> Outcome:
     name = archive_name(os.environ)
     if place is None or name is None:
         return Outcome("left out, no private directory is writable: set XDG_CACHE_HOME to one with mode 0700")
-    file = place / name
-    if file.is_file():
-        return Outcome(f"was in {file}")
+    if (present := complete_archive(place, name)) is not None:
+        return Outcome(f"was in {present}")
     print("CDS archive of the driver's JVM: running a first query, about half a minute", flush=True)
-    with TemporaryDirectory(prefix="new-", dir=place) as directory:
-        written = Path(directory, "classes.jsa")
-        if (problem := _run_session(written)) is not None:
+    _remove_leftovers(place)
+    with TemporaryDirectory(prefix=_NEW, dir=place) as directory:
+        written, class_path = Path(directory, "classes.jsa"), Path(directory, "class_path")
+        if (problem := _run_session(written, class_path) or _check(written, class_path)) is not None:
             return Outcome(problem, failed=True)
         size = written.stat().st_size
+        file = place / file_name(name, size)
         try:
+            with written.open("rb") as data:
+                os.fsync(data.fileno())
             written.replace(file)
         except OSError as error:
             return Outcome(f"{file} cannot be written: {words_of(error)}", failed=True)
-    for earlier in earlier_archives(file):
-        earlier.unlink(missing_ok=True)  # a JVM that uses it keeps it until it ends
+    for other in other_archives(file):
+        other.unlink(missing_ok=True)  # a JVM that uses it keeps it until it ends
     return Outcome(f"{size / 1e6:.0f} MB in {file}")
+
+
+def _remove_leftovers(place: Path) -> None:
+    """Remove the directories of commands that were killed."""
+    for directory in place.glob(f"{_NEW}*"):
+        if time.time() - directory.stat().st_mtime > 2 * _LIMIT_S:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _left_out() -> str | None:
@@ -70,10 +97,10 @@ def _left_out() -> str | None:
     return None
 
 
-def _run_session(archive: Path) -> str | None:
+def _run_session(archive: Path, class_path: Path) -> str | None:
     """Run the session, wait until its JVM has ended, which writes the archive; return what went wrong, else None."""
     environment = {name: value for name, value in os.environ.items() if name not in _UNSET}
-    command = [sys.executable, "-W", "ignore", "-m", "keyedwm.cli.warm.first_query", str(archive)]
+    command = [sys.executable, "-W", "ignore", "-m", "keyedwm.cli.warm.first_query", str(archive), str(class_path)]
     try:
         # The JVM holds the output open, so this waits for it, too.
         process = subprocess.run(
@@ -84,4 +111,22 @@ def _run_session(archive: Path) -> str | None:
         return f"the session has not ended after {_LIMIT_S} seconds"
     if process.returncode != 0:
         return f"the first query failed: {complaint(process.stdout)}"
-    return None if archive.is_file() else f"Java wrote no file: {complaint(process.stdout)}"
+    return None if archive.is_file() else f"Java wrote no file: {_reason(process.stdout)}"
+
+
+def _check(archive: Path, class_path: Path) -> str | None:
+    """Let a JVM of this class path read and sum the whole archive; return its complaint, None if it has none."""
+    command = [str(find_java()), "-Xshare:on", "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={archive}"]
+    process = subprocess.run(
+        [*command, "-cp", class_path.read_text(), "-version"], cwd=archive.parent, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, errors="replace", check=False, timeout=_LIMIT_S,
+    )  # fmt: skip
+    if process.returncode == 0:
+        return None
+    return f"Java rejects the archive that it wrote (exit code {process.returncode}): {_reason(process.stdout)}"
+
+
+def _reason(output: str) -> str:
+    """Return Java's reason for an archive that it neither wrote nor read; else the complaint of a program."""
+    match = _JAVAS_REASON.search(output)
+    return match[match.lastindex or 0].strip() if match else complaint(output)

@@ -1,8 +1,8 @@
 """A session that runs the first batches of windows, over loaded rows and with stage one in the source.
 
-Run: python -m keyedwm.cli.warm.first_query ARCHIVE
-Its JVM writes the classes that it has loaded into the file ARCHIVE when it ends. There is no Kafka: the broker is the
-simulated one.
+Run: python -m keyedwm.cli.warm.first_query ARCHIVE CLASS_PATH
+Its JVM writes the classes that it has loaded into the file ARCHIVE when it ends. The file CLASS_PATH gets the JVM's
+class path. There is no Kafka: the broker is the simulated one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CORES = 2
 _MINUTE_MS = 60_000
 
 
-def main(archive: Path) -> None:
+def main(archive: Path, class_path: Path) -> None:
     """Run the session."""
     from pyspark.sql import SparkSession
 
@@ -40,6 +40,8 @@ def main(archive: Path) -> None:
     with TemporaryDirectory() as directory:
         os.chdir(directory)  # Spark may write beside it
         spark = SparkSession.builder.master(f"local[{_CORES}]").config(map=settings).getOrCreate()
+        jvm: Any = spark._jvm  # noqa: SLF001  no public name
+        class_path.write_text(jvm.System.getProperty("java.class.path"))
         steps = [[pipeline.Record(minute * _MINUTE_MS, key="warm", value="")] for minute in range(3)]
         for pushed in (False, True):
             pipeline.run(spark, _windows, steps, pushed=pushed)
@@ -51,4 +53,4 @@ def _windows(rows: Any) -> DataFrame:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).absolute())
+    main(*(Path(argument).absolute() for argument in sys.argv[1:]))

@@ -32,15 +32,15 @@ def archive_setting(variables: Mapping[str, str] | None = None) -> dict[str, str
     if name is None:
         return {}
     for place in private_dirs.places(variables, PURPOSE):
-        file = place / name
+        file = complete_archive(place, name)
         # The file is code, so it is used only from a directory of this user alone.
-        if file.is_file() and private_dirs.unsafe(place) is None:
+        if file is not None and private_dirs.unsafe(place) is None:
             return {SETTING: f"{_SILENT} -XX:SharedArchiveFile={quoted(file)}"}
     return {}
 
 
 def archive_name(variables: Mapping[str, str]) -> str | None:
-    """Return the file's name, `spark-PLACE-CONTENT.jsa`; None without Java, or without jars of Spark.
+    """Return the first part of the file's name, `spark-PLACE-CONTENT`; None without Java, or without jars of Spark.
 
     PLACE stands for the paths of Java, Spark and its configuration, CONTENT for the versions found there.
     """
@@ -50,12 +50,23 @@ def archive_name(variables: Mapping[str, str]) -> str | None:
     runtime = java.resolve().parents[1] / "lib" / "modules"
     place = (str(java.resolve()), str(jars), str(configuration(variables)))
     content = tuple(_stamp(file) for file in (runtime, *sorted(jars.iterdir())))
-    return f"spark-{_digest(place)}-{_digest(content)}.jsa"
+    return f"spark-{_digest(place)}-{_digest(content)}"
 
 
-def earlier_archives(file: Path) -> list[Path]:
-    """Return the archives of the same paths with other versions: nothing uses them any more."""
-    place = file.name.rpartition("-")[0]
+def complete_archive(place: Path, name: str) -> Path | None:
+    """Return the archive NAME-SIZE.jsa of this size in a directory: Java 17 crashes with a file that was cut."""
+    files = sorted(place.glob(f"{name}-*.jsa"))
+    return next((file for file in files if file.name == file_name(name, file.stat().st_size)), None)
+
+
+def file_name(name: str, size: int) -> str:
+    """Return the name of an archive's file. size: in bytes."""
+    return f"{name}-{size}.jsa"
+
+
+def other_archives(file: Path) -> list[Path]:
+    """Return the archives of the same paths with other versions or sizes: nothing uses them any more."""
+    place = "-".join(file.name.split("-")[:2])
     return [one for one in sorted(file.parent.glob(f"{place}-*.jsa")) if one != file]
 
 

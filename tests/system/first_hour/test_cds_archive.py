@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from keyedwm.cli.main import main
-from keyedwm.cli.warm.cds_archive import write_archive
+from keyedwm.cli.warm.cds_archive import _reason, _remove_leftovers, write_archive
 from keyedwm.runtime import private_dirs
 from keyedwm.spark import session_conf
 from keyedwm.spark.setup.cds_archive import PURPOSE, SETTING, archive_name, archive_setting
@@ -50,8 +50,9 @@ def planted(host: dict[str, str]) -> Path:
     assert private_dirs.unsafe(place) is None
     name = archive_name(host)
     assert name is not None
-    (place / name).write_bytes(b"classes")
-    return place / name
+    file = place / f"{name}-7.jsa"
+    file.write_bytes(b"classes")
+    return file
 
 
 def test_a_session_names_the_archive_if_there_is_one(host, monkeypatch):
@@ -77,6 +78,11 @@ def test_an_archive_of_other_paths_is_not_named(host, tmp_path, name):
 
 def test_an_archive_that_others_may_write_is_not_named(host):
     planted(host).parent.chmod(0o777)
+    assert archive_setting(host) == {}
+
+
+def test_an_archive_that_was_cut_is_not_named(host):
+    planted(host).write_bytes(b"class")
     assert archive_setting(host) == {}
 
 
@@ -118,6 +124,35 @@ def test_a_first_query_that_fails_leaves_no_file_and_ends_with_1(host, monkeypat
     assert list(private_dirs.places(host, PURPOSE)[0].iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        (
+            "[16.1s][error][cds] Error: non-empty directory '/c/'\nHint: enable\nin paths",
+            "Error: non-empty directory '/c/'",
+        ),
+        (
+            "An error has occurred while processing the shared archive file.\nUnable to write to shared archive file.\n"
+            "Error occurred during initialization of VM\nUnable to use shared archive.\n",
+            "Unable to write to shared archive file.",
+        ),
+        ("Traceback\nValueError: no", "ValueError: no"),
+    ],
+)
+def test_javas_own_reason_is_reported(output, reason):
+    assert _reason(output) == reason
+
+
+def test_what_a_killed_command_left_is_removed_and_what_a_running_one_writes_is_not(tmp_path):
+    old, new = tmp_path / "new-old", tmp_path / "new-new"
+    for directory in (old, new):
+        directory.mkdir()
+        (directory / "classes.jsa").touch()
+    os.utime(old, (0, 0))
+    _remove_leftovers(tmp_path)
+    assert list(tmp_path.iterdir()) == [new]
+
+
 @pytest.mark.starts
 def test_a_session_after_warm_maps_sparks_classes(tmp_path):
     cache = tmp_path / 'a "cache"'
@@ -127,14 +162,17 @@ def test_a_session_after_warm_maps_sparks_classes(tmp_path):
     assert private_dirs.unsafe(place) is None
     name = archive_name(variables)
     assert name is not None
-    earlier, foreign = place / re.sub(r"-\w+\.jsa", "-0123456789ab.jsa", name), place / "spark-other-0123456789ab.jsa"
-    earlier.touch()
-    foreign.touch()
+    earlier, foreign = place / f"{name.rpartition('-')[0]}-0123456789ab-0.jsa", place / "spark-other-0123456789ab-0.jsa"
+    for file in (earlier, foreign):
+        file.touch()
 
     first = run(["-c", WRITE], variables)
-    assert re.search(rf"CDS archive of the driver's JVM: \d+ MB in {re.escape(str(place / name))}\n", first)
-    assert sorted(place.iterdir()) == sorted([place / name, foreign])
-    assert f"was in {place / name}" in run(["-c", WRITE], variables)
+    written = re.search(r"CDS archive of the driver's JVM: \d+ MB in (.*)\n", first)
+    assert written, first
+    file = Path(written[1])
+    assert file.name == f"{name}-{file.stat().st_size}.jsa"
+    assert sorted(place.iterdir()) == sorted([file, foreign])
+    assert f"was in {file}" in run(["-c", WRITE], variables)
 
     loads = tmp_path / "loads"
     output = run(["-c", SESSION], {**variables, "SPARK_SUBMIT_OPTS": f"-Xlog:class+load:file={loads}"})
