@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 CASES = ("rows", "windows")
 RECORDS, QUERIES = 1_000, 3
 LOADING_ALONE = f"{KEYEDWM}, workers load for themselves"
-ARCHIVED = f"{DEFAULT}, keyedwm's CDS archive"
+ARCHIVED = f"{DEFAULT}, CDS archive"
 _LOOK_S = 0.01
 
 

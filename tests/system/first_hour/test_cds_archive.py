@@ -132,8 +132,7 @@ def test_a_first_query_that_fails_leaves_no_file_and_ends_with_1(host, monkeypat
             "Error: non-empty directory '/c/'",
         ),
         (
-            "An error has occurred while processing the shared archive file.\nUnable to write to shared archive file.\n"
-            "Error occurred during initialization of VM\nUnable to use shared archive.\n",
+            "An error has occurred while processing the shared archive file.\nUnable to write to shared archive file.\nend",
             "Unable to write to shared archive file.",
         ),
         ("Traceback\nValueError: no", "ValueError: no"),
