@@ -19,7 +19,7 @@ from keyedwm.cli.main import main
 from keyedwm.cli import warm
 joins = {name: play for name, play in warm.rounds().items() if name.startswith("joins")}
 warm.rounds = lambda: joins
-sys.exit(main(["warm"]))
+sys.exit(main(["warm", "--worker"]))
 """
 LIMIT_S = 300
 OF_ALL_PARTS = Path(__file__).parents[2] / "build" / "compiled.txt"

@@ -49,26 +49,26 @@ class Outcome:
 
 def write_archive() -> Outcome:
     """Write the archive for sessions of this environment, unless there is one or cannot be one."""
-    if (reason := _left_out()) is not None:
-        return Outcome(f"left out, {reason}")
+    if (reason := _obstacle()) is not None:
+        return Outcome(f"none, {reason}")
     place = next((one for one in private_dirs.places(os.environ, PURPOSE) if private_dirs.unsafe(one) is None), None)
     name = archive_name(os.environ)
     if place is None or name is None:
-        return Outcome("left out, no private directory is writable: set XDG_CACHE_HOME to one with mode 0700")
+        return Outcome("none, no private directory is writable: set XDG_CACHE_HOME to one with mode 0700")
     if (present := complete_archive(place, name)) is not None:
         return Outcome(f"was in {present}")
     print("CDS archive of the driver's JVM: running a first query, about half a minute", flush=True)
     _remove_leftovers(place)
     with TemporaryDirectory(prefix=_NEW, dir=place) as directory:
-        written, class_path = Path(directory, "classes.jsa"), Path(directory, "class_path")
-        if (problem := _run_session(written, class_path) or _check(written, class_path)) is not None:
+        new, class_path = Path(directory, "classes.jsa"), Path(directory, "class_path")
+        if (problem := _run_session(new, class_path) or _check(new, class_path)) is not None:
             return Outcome(problem, failed=True)
-        size = written.stat().st_size
+        size = new.stat().st_size
         file = place / file_name(name, size)
         try:
-            with written.open("rb") as data:
+            with new.open("rb") as data:
                 os.fsync(data.fileno())
-            written.replace(file)
+            new.replace(file)
         except OSError as error:
             return Outcome(f"{file} cannot be written: {words_of(error)}", failed=True)
     for other in other_archives(file):
@@ -83,7 +83,7 @@ def _remove_leftovers(place: Path) -> None:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _left_out() -> str | None:
+def _obstacle() -> str | None:
     """Return why sessions of this environment can have no archive; None if they can."""
     try:
         find_java()

@@ -98,20 +98,22 @@ def outcome_on(host: dict[str, str], monkeypatch: pytest.MonkeyPatch):
     return write_archive()
 
 
-def test_without_java_or_jars_or_with_configuration_files_it_is_left_out_with_the_reason(host, tmp_path, monkeypatch):
+def test_without_java_or_jars_or_with_configuration_files_there_is_none_and_the_reason_is_reported(
+    host, tmp_path, monkeypatch
+):
     (tmp_path / "spark" / "conf").mkdir()
     (tmp_path / "spark" / "conf" / "spark-defaults.conf").write_text("spark.ui.enabled false\n")
     outcome = outcome_on(host, monkeypatch)
     assert not outcome.failed
     assert outcome.text == (
-        f"left out, {tmp_path}/spark/conf has files, and Java archives no classes then: move the settings into the "
+        f"none, {tmp_path}/spark/conf has files, and Java archives no classes then: move the settings into the "
         "session's builder"
     )
     outcome = outcome_on({**host, "SPARK_HOME": str(tmp_path)}, monkeypatch)
-    assert (outcome.failed, outcome.text) == (False, f"left out, {tmp_path} has no jars: the JVM runs elsewhere")
+    assert (outcome.failed, outcome.text) == (False, f"none, {tmp_path} has no jars: the JVM runs elsewhere")
     outcome = outcome_on({**host, "JAVA_HOME": str(tmp_path)}, monkeypatch)
     assert not outcome.failed
-    assert outcome.text.startswith(f"left out, JAVA_HOME={tmp_path} holds no bin/java")
+    assert outcome.text.startswith(f"none, JAVA_HOME={tmp_path} holds no bin/java")
 
 
 def test_a_first_query_that_fails_leaves_no_file_and_ends_with_1(host, monkeypatch, capsys):
@@ -132,8 +134,8 @@ def test_a_first_query_that_fails_leaves_no_file_and_ends_with_1(host, monkeypat
             "Error: non-empty directory '/c/'",
         ),
         (
-            "An error has occurred while processing the shared archive file.\nUnable to write to shared archive file.\nend",
-            "Unable to write to shared archive file.",
+            "An error has occurred while processing the shared archive file.\nUnable to write to shared archive.\nend",
+            "Unable to write to shared archive.",
         ),
         ("Traceback\nValueError: no", "ValueError: no"),
     ],
