@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import starmap
 from types import SimpleNamespace
 
 import pytest
 
 from keyedwm.cli.main import main
 from keyedwm.core.errors import InputError, OptionError
+from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.spark import Processor, Store, aggregate, count, join, process, savepoint, sum, tumbling  # noqa: A004
+from keyedwm.spark.api.savepoint import check_places
 from tests.tools import Record, produce
 
 pytestmark = [pytest.mark.usefixtures("bucket_conf"), pytest.mark.starts]
@@ -201,6 +204,21 @@ def check_refusals(spark, topic, query, tmp_path):
         savepoint(spark, str(tmp_path), str(tmp_path / "another"))
     with pytest.raises(OptionError, match=r"there is no savepoint at .*another: make one with keyedwm savepoint"):
         query(topic, "third", savepoint=str(tmp_path / "another"))
+
+
+def test_sources_of_the_same_topics_are_rejected_before_spark_starts(tmp_path, monkeypatch):
+    def reading(*channels: tuple[str, int]) -> SimpleNamespace:
+        return SimpleNamespace(channels=dict.fromkeys(starmap(TopicPartition, channels)))
+
+    def check(*sources: SimpleNamespace) -> None:
+        monkeypatch.setattr("keyedwm.spark.api.savepoint.offsets_of", lambda _: (0, list(sources)))
+        check_places("old", str(tmp_path / "savepoint"))
+
+    both = reading(("a", 0), ("b", 0))
+    for other in (both, reading(("a", 0))):
+        with pytest.raises(OptionError, match=r"old has two sources that read a.*; a savepoint cannot"):
+            check(both, other)
+    check(both, reading(("a", 1)), reading(("b", 0), ("c", 0)))
 
 
 def test_a_savepoint_names_the_operators_whose_name_occurs_twice_and_no_other(spark, tmp_path, monkeypatch):

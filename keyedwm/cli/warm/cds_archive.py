@@ -24,6 +24,7 @@ from keyedwm.spark.setup.cds_archive import (
     complete_archive,
     configuration,
     file_name,
+    has_files,
     other_archives,
     spark_home,
 )
@@ -92,7 +93,7 @@ def _obstacle() -> str | None:
     if not (spark_home(os.environ) / "jars").is_dir():
         return f"{spark_home(os.environ)} has no jars: the JVM runs elsewhere"
     place = configuration(os.environ)
-    if place.is_dir() and any(place.iterdir()):
+    if has_files(place):
         return f"{place} has files, and Java archives no classes then: move the settings into the session's builder"
     return None
 

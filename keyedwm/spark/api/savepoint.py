@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 from keyedwm.core.errors import FormatError, InputError, OptionError
@@ -45,6 +46,7 @@ def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
     require_session(spark, "savepoint")
     read, write = Files(checkpoint), Files(target)
     batch, sources = offsets_of(checkpoint)
+    _check_sources(checkpoint, sources)
     if write.is_in(read):
         raise OptionError(f"{target} lies in the checkpoint {checkpoint}, which stays as it is: name a place outside")
     _check_free(write)
@@ -77,8 +79,8 @@ def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
 
 
 def check_places(checkpoint: str, target: str) -> None:
-    """Raise the errors of `savepoint` for a query that has not stopped between two batches, or an unusable target."""
-    offsets_of(checkpoint)
+    """Raise the errors of `savepoint` that need no Spark: of the query's offsets and of the target."""
+    _check_sources(checkpoint, offsets_of(checkpoint)[1])
     _check_free(Files(target))
 
 
@@ -127,6 +129,17 @@ def offsets_of(checkpoint: str) -> tuple[int, list[QueryOffset]]:
             raise OptionError(f"source {number} of {files.place} is not keyedwm's, so where it stands cannot move")
         sources.append(offset)
     return planned, sources
+
+
+def _check_sources(checkpoint: str, sources: list[QueryOffset]) -> None:
+    """Raise OptionError if one source reads all that another reads: `continueFrom` would select both."""
+    for one, other in permutations(sources, 2):
+        if set(one.channels) <= set(other.channels):
+            topics = ", ".join(sorted({channel.topic for channel in one.channels}))
+            raise OptionError(
+                f"the checkpoint {checkpoint} has two sources that read {topics or 'no topic yet'}; a savepoint cannot "
+                f"continue two sources of the same topics: start the new query from older offsets"
+            )
 
 
 def _check_free(target: Files) -> None:

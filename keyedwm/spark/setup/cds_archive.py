@@ -29,7 +29,8 @@ def archive_setting(variables: Mapping[str, str] | None = None) -> dict[str, str
     """Return the setting that names the archive for a session of these variables; empty if there is no such archive."""
     variables = os.environ if variables is None else variables
     name = archive_name(variables)
-    if name is None:
+    # Java would reject the archive, and the setting would replace the one of spark-defaults.conf.
+    if name is None or has_files(configuration(variables)):
         return {}
     for place in private_dirs.places(variables, PURPOSE):
         file = complete_archive(place, name)
@@ -47,8 +48,9 @@ def archive_name(variables: Mapping[str, str]) -> str | None:
     java, jars = java_program(variables), spark_home(variables) / "jars"
     if java is None or not jars.is_dir():
         return None
-    runtime = java.resolve().parents[1] / "lib" / "modules"
-    place = (str(java.resolve()), str(jars), str(configuration(variables)))
+    program = java.resolve()
+    runtime = program.parent.parent / "lib" / "modules"
+    place = (str(program), str(jars), str(configuration(variables)))
     content = tuple(_stamp(file) for file in (runtime, *sorted(jars.iterdir())))
     return f"spark-{_digest(place)}-{_digest(content)}"
 
@@ -56,7 +58,7 @@ def archive_name(variables: Mapping[str, str]) -> str | None:
 def complete_archive(place: Path, name: str) -> Path | None:
     """Return the archive NAME-SIZE.jsa of this size in a directory: Java 17 crashes with a file that was cut."""
     files = sorted(place.glob(f"{name}-*.jsa"))
-    return next((file for file in files if file.name == file_name(name, file.stat().st_size)), None)
+    return next((file for file in files if file.name == file_name(name, _stamp(file)[1])), None)
 
 
 def file_name(name: str, size: int) -> str:
@@ -90,16 +92,22 @@ def configuration(variables: Mapping[str, str]) -> Path:
     return Path(variables.get("SPARK_CONF_DIR") or spark_home(variables) / "conf")
 
 
+def has_files(directory: Path) -> bool:
+    """Return whether there is a directory that is not empty."""
+    return directory.is_dir() and any(directory.iterdir())
+
+
 def quoted(path: Path) -> str:
     """Return a path as Spark's launcher reads it from a list of options."""
     return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _stamp(file: Path) -> tuple[str, int, int]:
-    """Return what a JVM compares of a file: name, size, time of change; 0 for a file that this Java does not have."""
-    if not file.exists():
+    """Return what a JVM compares of a file: name, size, time of change; 0 if there is no such file (any more)."""
+    try:
+        status = file.stat()
+    except FileNotFoundError:
         return file.name, 0, 0
-    status = file.stat()
     return file.name, status.st_size, status.st_mtime_ns
 
 

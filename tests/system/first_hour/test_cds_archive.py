@@ -86,6 +86,31 @@ def test_an_archive_that_was_cut_is_not_named(host):
     assert archive_setting(host) == {}
 
 
+def test_no_archive_is_named_while_spark_reads_configuration_files_which_may_have_the_same_setting(host, tmp_path):
+    planted(host)
+    (tmp_path / "spark" / "conf").mkdir()
+    (tmp_path / "spark" / "conf" / "spark-defaults.conf").write_text(f"{SETTING} -Dof=the.user\n")
+    assert archive_setting(host) == {}
+
+
+def test_an_archive_that_another_command_removes_meanwhile_is_not_named(host):
+    file = planted(host)
+    file.unlink()
+    file.symlink_to("nothing")
+    assert archive_setting(host) == {}
+
+
+def test_a_jar_that_is_a_broken_link_prevents_nothing(host, tmp_path):
+    (tmp_path / "spark" / "jars" / "gone.jar").symlink_to("nothing")
+    planted(host)
+    assert SETTING in archive_setting(host)
+
+
+def test_a_java_at_the_root_of_the_file_system_prevents_nothing(host, monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda *_, **__: "/java")
+    assert archive_setting(host) == {}
+
+
 def test_no_directory_is_made_while_there_is_no_archive(host):
     assert archive_setting(host) == {}
     assert not Path(host["XDG_CACHE_HOME"]).exists()
