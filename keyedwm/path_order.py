@@ -15,9 +15,10 @@ import sys
 _INSIDE = "/pyspark/python/lib/"
 # Spark starts this program first; it lists the data sources.
 _FINDS = ("pyspark.daemon", "pyspark.sql.worker.lookup_data_sources")
-# Programs of a query: they create its source, plan its batches and reads, name its state variables, and create and
-# commit its writes.
+# Programs of a query: they fork its workers, create its source, plan its batches and reads, name its state variables,
+# and create and commit its writes.
 _FORKED = (
+    ("pyspark.daemon", "pyspark.worker"),
     ("pyspark.daemon", "pyspark.sql.worker.create_data_source"),
     ("pyspark.sql.streaming.python_streaming_source_runner",),
     ("pyspark.daemon", "pyspark.sql.worker.plan_data_source_read"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
+from keyedwm.runtime import early_host
 from keyedwm.runtime.worker import VersionChecked, leave_quietly
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class DefaultSource(VersionChecked, DataSource):
 
     def schema(self) -> StructType:
         """Return the source's row schema; every option is checked here, so that `load()` fails cleanly."""
+        early_host.start_for_source()
         return _half("pyspark_wm_source.reader").row_schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:

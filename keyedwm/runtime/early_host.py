@@ -2,8 +2,10 @@
 
 Rule: without this host the first parent of workers loads our modules while the first task waits, and the processes
 before it start one after another. The modules of operators are loaded once a query has an operator: Spark asks for its
-state variables before the first task. The host is started only if the JVM's command line has a local master and
-`keyedwm.daemon` as the daemon module. It ends with the JVM. If no host can be started, the first parent loads.
+state variables before the first task. The host is started only if the tasks run in the JVM. If the JVM's command
+line has `keyedwm.daemon` as the daemon module, the JVM's first Python process starts the host. Without that
+setting the source starts it, so a session that reads no topic with keyedwm has none. The host ends with the JVM. If
+there is no host, the first parent loads; without our daemon module each worker does.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import fcntl
 import os
 import select
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -20,19 +22,39 @@ from pathlib import Path
 from keyedwm.runtime.forked import OF_TASKS, Asks, accept, fork_for, fork_until, listen, place_of
 
 DAEMON = "keyedwm.daemon"
+_SPARKS_DAEMON = "pyspark.daemon"
 _DAEMON_OPTION = "spark.python.daemon.module"
 _MASTER_OPTION = "spark.master"
+_SUBMIT = "org.apache.spark.deploy.SparkSubmit"
+_PROPERTIES = "--properties-file"
 # Spark sets a task's number of threads by the first of these, or else to the task's cores.
 _THREADS_OPTIONS = ("spark.executorEnv.OMP_NUM_THREADS", "spark.task.cpus")
 
 
 def start() -> None:
-    """Start the host of the JVM that started this process, unless the JVM has a host or asks for none."""
-    jvm = os.getppid()
+    """Start the host of the JVM that started this process, unless the JVM has a host or another daemon module."""
+    _start(os.getppid(), {DAEMON})
+
+
+def start_for_source() -> None:
+    """Start the host of the JVM that asked this process for the source, unless the JVM has a host.
+
+    A session that names another daemon module, also Spark's own, has none. This process is a worker that Spark's daemon
+    forked, or one that the JVM started itself.
+    """
+    parent = os.getppid()
+    is_forked = _SPARKS_DAEMON in _command(parent)
+    _start(_parent_of(parent) if is_forked else parent, {DAEMON, None})
+
+
+def _start(jvm: int, daemons: Set[str | None]) -> None:
+    """Start the host of a JVM whose command line has one of these daemon modules; None: it has no such setting."""
+    command = _command(jvm)
+    options = options_of(command)
+    if not (options.get(_DAEMON_OPTION) in daemons and _is_local(command, options) and hasattr(os, "pidfd_open")):
+        return
     place = place_of(jvm)
-    options = options_of(_command(jvm))
-    is_asked = options.get(_DAEMON_OPTION) == DAEMON and options.get(_MASTER_OPTION, "").startswith("local")
-    if place is None or place.exists() or not is_asked or not hasattr(os, "pidfd_open"):
+    if place is None or place.exists():
         return
     threads = next((options[name] for name in _THREADS_OPTIONS if name in options), "1")
     with suppress(OSError):  # the JVM has ended, or the system forbids it
@@ -97,6 +119,25 @@ def options_of(command: Sequence[str]) -> dict[str, str]:
         elif name == "--master":
             options[_MASTER_OPTION] = value
     return options
+
+
+def _is_local(command: Sequence[str], options: Mapping[str, str]) -> bool:
+    """Return whether the tasks run in this JVM. A master in a file of Spark's configuration is not read."""
+    master = options.get(_MASTER_OPTION) or os.environ.get("MASTER")
+    if master is None and _SUBMIT in command and _PROPERTIES not in command:
+        home = os.environ.get("SPARK_HOME", "")
+        defaults = Path(os.environ.get("SPARK_CONF_DIR") or Path(home, "conf"), "spark-defaults.conf")
+        return bool(home) and not defaults.exists()  # Spark's own default is local[*]
+    return (master or "").startswith("local")
+
+
+def _parent_of(pid: int) -> int:
+    """Return the id of a process's parent; 0 if the system does not show it."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0
+    return int(stat.rpartition(")")[2].split()[1])  # behind the name, which may have blanks, and the state
 
 
 def _command(pid: int) -> list[str]:

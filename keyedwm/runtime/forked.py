@@ -43,6 +43,8 @@ _READ_LATE = ("SPARK_", "PYTHON_", _PATH)
 OF_TASKS = "OMP_NUM_THREADS"
 # A program that forks workers, too. Spark starts it for each kind of question about a data source, and for commits.
 _PARENT = "pyspark.daemon"
+# The parent of the workers of tasks, in a session without our daemon module.
+_PARENT_OF_WORKERS = [_PARENT, "pyspark.worker"]
 _NAMES_STATE = "pyspark.sql.streaming.transform_with_state_driver_worker"
 _FIRST_BYTE_S = 1.0
 
@@ -118,10 +120,11 @@ def _taken_over(place: Path, program: Sequence[str] | None) -> socket.socket | N
         {"variables": dict(os.environ), "python": sys.executable, "program": program, "argv": sys.argv}
     )
     host = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    host.settimeout(_LONGEST_LOAD_S if program is None else _LONGEST_WAIT_S)  # a parent waits until all is loaded
+    asks = _asks(program)
+    host.settimeout(_LONGEST_LOAD_S if asks is Asks.PARENT else _LONGEST_WAIT_S)  # a parent waits until all is loaded
     try:
         host.connect(str(place))
-        socket.send_fds(host, [_asks(program).value], _STREAMS)
+        socket.send_fds(host, [asks.value], _STREAMS)
         host.sendall(request.encode())
         host.shutdown(socket.SHUT_WR)
         if host.recv(1) == _YES:
@@ -133,7 +136,7 @@ def _taken_over(place: Path, program: Sequence[str] | None) -> socket.socket | N
 
 
 def _asks(program: Sequence[str] | None) -> Asks:
-    if program is None:
+    if program is None or program == _PARENT_OF_WORKERS:
         return Asks.PARENT
     return Asks.OPERATOR if program[0] == _NAMES_STATE else Asks.PROGRAM
 

@@ -73,6 +73,45 @@ def test_workers_have_everything_loaded_unless_the_session_has_a_daemon_of_its_o
     assert "RuntimeWarning" not in ran.stderr
 
 
+UNPREPARED = """
+import json, sys, time
+import keyedwm.spark
+from keyedwm.runtime.forked import place_of
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+
+def loaded(_):
+    import sys
+    return sys.modules["__main__"].__spec__.name, "numba" in sys.modules
+
+given = {"kafka.bootstrap.servers": "nowhere:1", "subscribe": "a"}
+if sys.argv[1] == "with the source":
+    spark.readStream.format("keyedwm").options(**given).load()
+    place = place_of(spark.sparkContext._gateway.proc.pid)
+    while not place.exists():
+        time.sleep(0.1)
+print("FOUND", json.dumps(spark.sparkContext.range(1).map(loaded).first()))
+spark.stop()
+"""
+
+
+@pytest.mark.starts
+@pytest.mark.parametrize(
+    ("how", "found"),
+    [("with the source", ["keyedwm.daemon", True]), ("without it", ["pyspark.daemon", False])],
+)
+def test_workers_of_a_session_that_nobody_has_prepared_have_the_source_loaded_once_it_is_read(
+    shell: Run, python: str, tmp_path, how, found
+):
+    script = tmp_path / "script.py"
+    script.write_text(UNPREPARED)
+    ran = shell([python, script, how])
+    assert ran.returncode == 0, ran.stderr[-3_000:]
+    (line,) = [line for line in ran.stdout.splitlines() if line.startswith("FOUND ")]
+    assert json.loads(line.removeprefix("FOUND ")) == found
+
+
 DRAWS = """
 import os
 from collections import deque

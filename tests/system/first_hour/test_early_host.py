@@ -26,9 +26,22 @@ for line in sys.stdin:
 OURS = ("--conf", "spark.python.daemon.module=keyedwm.daemon")
 LOCAL = ("--master", "local[2]")
 START = "from keyedwm.runtime import early_host as early; early.start()"
+SOURCE = "from keyedwm.runtime import early_host as early; early.start_for_source()"
+FORKED = """
+import os, sys
+if os.fork() == 0:
+    exec(sys.argv[2])
+    os._exit(0)
+os.wait()
+"""
+# A daemon of Spark forks the worker that asks for the source.
+OF_DAEMON = f"import os, sys; os.execv(e := sys.executable, [e, '-c', {FORKED!r}, 'pyspark.daemon', {SOURCE!r}])"
+SUBMIT = ("org.apache.spark.deploy.SparkSubmit", "pyspark-shell")
 GUEST = "from keyedwm.runtime.forked import run_where_loaded as run; run('planner', 'an argument'); print('no host')"
 # It could not load. The host's manager tells Spark four bytes, the port where it waits, and ends with its input.
 PARENT = "from keyedwm.runtime.forked import serve; serve(None, None)"
+# Spark's own.
+WORKERS = "from keyedwm.runtime.forked import run_where_loaded as run; run('pyspark.daemon', 'pyspark.worker')"
 PLANNER = """
 import os, sys
 print(sys.argv[1], "numba" in sys.modules, os.environ.get("OMP_NUM_THREADS"))
@@ -67,7 +80,9 @@ class Jvm:
         self.parents = home / "keyedwm" / "parents"
         self.process = subprocess.Popen(
             [sys.executable, "-c", JVM, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env=own | {"XDG_CACHE_HOME": str(home), "PYTHONPATH": f"{home}{os.pathsep}{Path.cwd()}"},
+            env=own | {
+                "XDG_CACHE_HOME": str(home), "PYTHONPATH": f"{home}{os.pathsep}{Path.cwd()}", "SPARK_HOME": str(home),
+            },
         )  # fmt: skip
 
     def run(self, program: str) -> bytes:
@@ -80,6 +95,11 @@ class Jvm:
 
     def left(self) -> list[str]:
         return sorted(path.suffix for path in self.parents.glob("*"))
+
+    def has_host(self) -> bool:
+        """Whether a process has a place in `home` on its command line; it is there before its socket."""
+        ran = subprocess.run(["pgrep", "-f", f"keyedwm.daemon {self.parents}"], capture_output=True, check=False)
+        return bool(ran.stdout)
 
 
 def ended_s(pid: int) -> float:
@@ -103,6 +123,43 @@ def test_what_starts_before_any_worker_is_forked_from_the_host_and_there_is_one(
     assert jvm.run(START) == b""
     wait_until(lambda: jvm.run(GUEST) == b"an argument True None\n", "a host that has loaded")
     assert jvm.left() == [".lock", ".sock"]
+
+
+@pytest.mark.parametrize("program", [SOURCE, OF_DAEMON], ids=["of the JVM", "of a daemon"])
+@pytest.mark.parametrize("jvm", [LOCAL, SUBMIT], ids=["a local master", "Spark's default"], indirect=True)
+def test_without_our_daemon_module_the_source_starts_the_host(jvm, program):
+    assert jvm.run(START) == b""
+    assert not jvm.has_host()
+    assert jvm.run(program) == b""
+    wait_until(lambda: ".sock" in jvm.left(), "a host")
+    assert len(jvm.run(WORKERS)) == len("port")
+    assert jvm.run(GUEST) == b"an argument True None\n"
+
+
+@pytest.mark.parametrize(
+    "jvm",
+    [
+        (*LOCAL, "--conf", "spark.python.daemon.module=mine"),
+        (*LOCAL, "--conf", "spark.python.daemon.module=pyspark.daemon"), ("--master", "yarn", *SUBMIT),
+        ("--properties-file", "of.mine", *SUBMIT), (),
+    ],
+    ids=["another daemon", "Spark's daemon by name", "a cluster", "a file of settings", "no JVM"],
+    indirect=True,
+)  # fmt: skip
+def test_the_source_starts_no_host_where_tasks_may_run_elsewhere_or_the_session_names_a_daemon(jvm):
+    assert jvm.run(SOURCE) == b""
+    assert not jvm.has_host()
+
+
+@pytest.mark.parametrize("jvm", [SUBMIT], indirect=True)
+def test_the_source_starts_no_host_where_a_file_may_name_a_cluster(jvm, tmp_path):
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").touch()
+    assert jvm.run(SOURCE) == b""
+    assert not jvm.has_host()
+    (tmp_path / "conf" / "spark-defaults.conf").unlink()
+    assert jvm.run(SOURCE) == b""
+    assert jvm.has_host()
 
 
 @pytest.mark.parametrize("jvm", [(*OURS, *LOCAL)], indirect=True)
@@ -148,14 +205,15 @@ def test_what_starts_while_the_host_loads_does_not_wait(jvm, tmp_path):
     (tmp_path / "loaded").touch()
 
 
+@pytest.mark.parametrize("parent", [PARENT, WORKERS], ids=["our daemon", "Spark's daemon"])
 @pytest.mark.parametrize("jvm", [(*OURS, *LOCAL)], indirect=True)
-def test_a_parent_of_workers_waits_for_a_host_that_loads_and_not_for_what_was_forked_meanwhile(jvm, tmp_path):
+def test_a_parent_of_workers_waits_for_a_host_that_loads_and_not_for_what_was_forked_meanwhile(jvm, tmp_path, parent):
     (tmp_path / "stays.py").write_text(STAYS)
     assert jvm.run(START) == b""
     wait_until(lambda: ".sock" in jvm.left(), "a host")
     jvm.run(f"&{GUEST.replace('planner', 'stays').replace('an argument', str(tmp_path))}")
     wait_until((tmp_path / "began").exists, "the one that stays")
-    assert len(jvm.run(PARENT)) == len("port")
+    assert len(jvm.run(parent)) == len("port")
     (tmp_path / "began").unlink()
 
 
@@ -170,8 +228,8 @@ def test_a_parent_of_workers_waits_for_a_host_that_loads_and_not_for_what_was_fo
 )  # fmt: skip
 def test_no_host_is_started_where_the_command_line_does_not_ask_for_it(jvm):
     assert jvm.run(START) == b""
+    assert not jvm.has_host()
     assert jvm.run(GUEST) == b"no host\n"
-    assert jvm.left() == []
 
 
 def test_the_last_of_a_setting_counts_and_what_is_none_is_passed_over():
