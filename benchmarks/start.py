@@ -4,8 +4,8 @@ Run: python -m benchmarks.start [--case rows|windows] [--pairs 5]
 Each round is a driver of its own, whose session runs already. From the call of `load()` until the first micro-batch has
 ended, over a topic of 1,000 records, into a no-op sink; `windows` counts them by key and minute. The later query is the
 third of the session: its code is loaded, its processes are its own. Ours runs with `session_conf` after `keyedwm warm`,
-and once more without both; Spark's over its default state store, which starts faster, and once more with the class
-archive that `keyedwm warm` has written.
+and once more with `recommended_conf` alone; Spark's over its default state store, which starts faster, and once more
+with the class archive that `keyedwm warm` has written.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 CASES = ("rows", "windows")
 RECORDS, QUERIES = 1_000, 3
-LOADING_ALONE = f"{KEYEDWM}, workers load for themselves"
+WITHOUT_CONF = f"{KEYEDWM}, without session_conf"
 ARCHIVED = f"{DEFAULT}, CDS archive"
 _LOOK_S = 0.01
 
@@ -47,7 +47,7 @@ def frame(spark: SparkSession, side: str, case: str, bootstrap: str, topic: str)
     from keyedwm.spark import aggregate, count, tumbling
 
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-    ours = side in (KEYEDWM, LOADING_ALONE)
+    ours = side in (KEYEDWM, WITHOUT_CONF)
     rows = spark.readStream.format("keyedwm" if ours else "kafka").options(**options).load()
     if case == "rows":
         return rows
@@ -121,7 +121,7 @@ def main() -> None:
             )
             sides = {
                 side: partial(round_of, side, case, kafka.bootstrap, topic)
-                for side in (DEFAULT, ARCHIVED, KEYEDWM, LOADING_ALONE)
+                for side in (DEFAULT, ARCHIVED, KEYEDWM, WITHOUT_CONF)
             }
             in_turn(sheet, sides, options.pairs)
 

@@ -1,9 +1,10 @@
 """The parent process of Spark's Python workers: it loads our modules and compiled code once, before it forks workers.
 
-Rule: only a session names this module, in `spark.python.daemon.module` (`keyedwm.spark.session_conf()`). In a session
-with another daemon module each worker loads our modules itself. This module adds to PySpark's own daemon the loading,
-and workers that end without a traceback after Spark's end. The loaded modules start no thread that a worker would miss,
-only pools that are created again after a fork. A JVM has several such parents; only the first loads (`forked`).
+Rule: a session names this module in `spark.python.daemon.module` (`keyedwm.spark.session_conf()`). If a local session
+names none, the source starts this module as its host (`early_host`). Otherwise each worker loads our modules itself.
+This module adds to PySpark's own daemon the loading, and workers that end without a traceback after Spark's end. The
+loaded modules start no thread that a worker would miss, only pools that are created again after a fork. A JVM has
+several such parents; only the first loads (`forked`).
 """
 
 from __future__ import annotations

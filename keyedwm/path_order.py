@@ -3,10 +3,10 @@
 Rule: Spark puts the `pyspark.zip` of its installation first on the path of every process that it starts. Python keeps
 no byte-code for a zip, so each process would compile PySpark again: a quarter of a second of processor time
 (docs/design/decisions.md). If the same installation is also on the path as a package (`pip install pyspark`), its zip
-moves to the end of the path. No other entry moves. In a session with `keyedwm.daemon`, the programs that Spark starts
-for each query run in forked processes instead (`keyedwm/runtime/forked.py`). Python runs this module at its start, from
-`keyedwm_path_order.pth`, so it imports only loaded modules. The .pth file removes keyedwm from `sys.modules` again: a
-program may import another copy, which is earlier on its path (`--py-files`).
+moves to the end of the path. No other entry moves. If the JVM has a host (`keyedwm/runtime/early_host.py`), the
+programs that Spark starts for each query run in processes forked from the host (`keyedwm/runtime/forked.py`). Python
+runs this module at its start, from `keyedwm_path_order.pth`, so it imports only loaded modules. The .pth file removes
+keyedwm from `sys.modules` again: a program may import another copy, which is earlier on its path (`--py-files`).
 """
 
 import os.path

@@ -41,7 +41,7 @@ _PATH = "PYTHONPATH"
 _READ_LATE = ("SPARK_", "PYTHON_", _PATH)
 # Spark sets it for tasks only; a planner without it can run with the number of threads that a task has.
 OF_TASKS = "OMP_NUM_THREADS"
-# A program that forks workers, too. Spark starts it for each kind of question about a data source, and for commits.
+# Spark's daemon: it forks workers. Spark starts it also for each kind of question about a data source, and for commits.
 _PARENT = "pyspark.daemon"
 # The parent of the workers of tasks, in a session without our daemon module.
 _PARENT_OF_WORKERS = [_PARENT, "pyspark.worker"]
