@@ -28,7 +28,11 @@ def places(variables: Mapping[str, str], purpose: str) -> list[Path]:
         paths.append(Path(home, "keyedwm", purpose))
     with suppress(FileNotFoundError):
         paths.append(Path(tempfile.gettempdir(), f"keyedwm-{purpose}-{os.geteuid()}"))
-    return [without_links(place) for place in paths]
+    known = []
+    for path in paths:
+        with suppress(OSError, RuntimeError):  # links in a circle, or a relative path while there is no directory
+            known.append(without_links(path))
+    return known
 
 
 def without_links(place: Path) -> Path:

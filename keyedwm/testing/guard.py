@@ -43,8 +43,9 @@ class Guard:
 
 
 def _remove_process(pid: str, directory: str) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(int(pid), signal.SIGKILL)
+    for kill in (os.killpg, os.kill):  # a group, if the process leads one
+        with suppress(ProcessLookupError):
+            kill(int(pid), signal.SIGKILL)
     shutil.rmtree(directory, ignore_errors=True)
 
 

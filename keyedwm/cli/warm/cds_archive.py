@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,24 +21,28 @@ from tempfile import TemporaryDirectory
 from keyedwm.core.text import words_of
 from keyedwm.runtime import private_dirs
 from keyedwm.spark.setup.cds_archive import (
-    PURPOSE,
     archive_name,
     complete_archive,
     configuration,
     file_name,
     has_files,
+    java_program,
     other_archives,
+    own_options,
     spark_home,
+    usable_places,
 )
+from keyedwm.testing.guard import Guard
 from keyedwm.testing.java import JavaError, complaint, find_java
 
-_LIMIT_S = 600
+_LIMIT_S = 1_200
 _NEW = "new-"
 # Each of them changes the class path, names an archive of its own, or starts another Spark.
 _UNSET = ("SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS", "SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
 # Before the JVM's last line, which is the same for all reasons.
 _JAVAS_REASON = re.compile(
-    r"An error has occurred while processing the shared archive file\.\n(.*)|\[error\].*?\] (.*)"
+    r"(?:An error has occurred while processing the shared archive file\.|Error occurred during initialization of VM)"
+    r"\n(.*)|\[error\].*?\] (.*)"
 )
 
 
@@ -52,14 +58,16 @@ def write_archive() -> Outcome:
     """Write the archive for sessions of this environment, unless there is one or cannot be one."""
     if (reason := _obstacle()) is not None:
         return Outcome(f"none, {reason}")
-    place = next((one for one in private_dirs.places(os.environ, PURPOSE) if private_dirs.unsafe(one) is None), None)
+    place = next((one for one in usable_places(os.environ) if private_dirs.unsafe(one) is None), None)
     name = archive_name(os.environ)
     if place is None or name is None:
-        return Outcome("none, no private directory is writable: set XDG_CACHE_HOME to one with mode 0700")
+        return Outcome(
+            "none, no private directory without a colon is writable: set XDG_CACHE_HOME to one with mode 0700"
+        )
+    _remove_leftovers(place)
     if (present := complete_archive(place, name)) is not None:
         return Outcome(f"was in {present}")
-    print("CDS archive of the driver's JVM: running a first query, about half a minute", flush=True)
-    _remove_leftovers(place)
+    print("CDS archive of the driver's JVM: running a first query (half a minute; minutes on a busy host)", flush=True)
     with TemporaryDirectory(prefix=_NEW, dir=place) as directory:
         new, class_path = Path(directory, "classes.jsa"), Path(directory, "class_path")
         if (problem := _run_session(new, class_path) or _check(new, class_path)) is not None:
@@ -78,10 +86,11 @@ def write_archive() -> Outcome:
 
 
 def _remove_leftovers(place: Path) -> None:
-    """Remove the directories of commands that were killed."""
+    """Remove the directories of commands that were killed together with their guard."""
     for directory in place.glob(f"{_NEW}*"):
-        if time.time() - directory.stat().st_mtime > 2 * _LIMIT_S:
-            shutil.rmtree(directory, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another command has removed it
+            if time.time() - directory.stat().st_mtime > 2 * _LIMIT_S:
+                shutil.rmtree(directory, ignore_errors=True)
 
 
 def _obstacle() -> str | None:
@@ -92,6 +101,10 @@ def _obstacle() -> str | None:
         return error.message
     if not (spark_home(os.environ) / "jars").is_dir():
         return f"{spark_home(os.environ)} has no jars: the JVM runs elsewhere"
+    if archive_name(os.environ) is None:
+        return f"{java_program(os.environ)} is a script: set JAVA_HOME to the Java that it starts"
+    if (option := own_options(os.environ)) is not None:
+        return f"{option} is set, and a JVM uses one archive: remove this option to have keyedwm's"
     place = configuration(os.environ)
     if has_files(place):
         return f"{place} has files, and Java archives no classes then: move the settings into the session's builder"
@@ -102,17 +115,24 @@ def _run_session(archive: Path, class_path: Path) -> str | None:
     """Run the session, wait until its JVM has ended, which writes the archive; return what went wrong, else None."""
     environment = {name: value for name, value in os.environ.items() if name not in _UNSET}
     command = [sys.executable, "-W", "ignore", "-m", "keyedwm.cli.warm.first_query", str(archive), str(class_path)]
-    try:
-        # The JVM holds the output open, so this waits for it, too.
-        process = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, errors="replace", check=False, timeout=_LIMIT_S,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return f"the session has not ended after {_LIMIT_S} seconds"
+    process = subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        errors="replace", start_new_session=True,
+    )  # fmt: skip
+    # If this command is killed, the guard ends the session and its JVM.
+    with Guard("process", str(process.pid), str(archive.parent)):
+        try:
+            output, _ = process.communicate(
+                timeout=_LIMIT_S
+            )  # the JVM holds the output open, so this waits for it, too
+        except subprocess.TimeoutExpired:
+            return f"the session has not ended after {_LIMIT_S} seconds"
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
     if process.returncode != 0:
-        return f"the first query failed: {complaint(process.stdout)}"
-    return None if archive.is_file() else f"Java wrote no file: {_reason(process.stdout)}"
+        return f"the first query failed: {_reason(output)}"
+    return None if archive.is_file() else f"Java wrote no file: {_reason(output)}"
 
 
 def _check(archive: Path, class_path: Path) -> str | None:

@@ -137,8 +137,8 @@ def _check_sources(checkpoint: str, sources: list[QueryOffset]) -> None:
         if set(one.channels) <= set(other.channels):
             topics = ", ".join(sorted({channel.topic for channel in one.channels}))
             raise OptionError(
-                f"the checkpoint {checkpoint} has two sources that read {topics or 'no topic yet'}; a savepoint cannot "
-                f"continue two sources of the same topics: start the new query from older offsets"
+                f"a source of the checkpoint {checkpoint} reads only partitions of another source (topics: "
+                f"{topics or 'none yet'}), and a savepoint cannot continue both: start the new query from older offsets"
             )
 
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from keyedwm.runtime import private_dirs
@@ -23,16 +25,27 @@ PURPOSE = "classes"  # of the private directory
 # A JVM that rejects an archive is silent, also about a Java agent and a longer class path.
 _SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 _DIGITS = 12
+# A JVM does not start with an archive of ours and most of a user's own options for archives (JEP 350, JEP 483).
+_OWN_OPTIONS = re.compile(
+    r"-Xshare\S*|-XX:\+?(?:SharedArchiveFile|ArchiveClassesAtExit|AutoCreateSharedArchive|AOT)\S*"
+)
+_JAVAS_VARIABLES = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 
 
 def archive_setting(variables: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the setting that names the archive for a session of these variables; empty if there is no such archive."""
     variables = os.environ if variables is None else variables
+    with suppress(OSError):  # a directory that this user cannot read: the session starts without an archive
+        return _setting(variables)
+    return {}
+
+
+def _setting(variables: Mapping[str, str]) -> dict[str, str]:
     name = archive_name(variables)
     # Java would reject the archive, and the setting would replace the one of spark-defaults.conf.
-    if name is None or has_files(configuration(variables)):
+    if name is None or own_options(variables) or has_files(configuration(variables)):
         return {}
-    for place in private_dirs.places(variables, PURPOSE):
+    for place in usable_places(variables):
         file = complete_archive(place, name)
         # The file is code, so it is used only from a directory of this user alone.
         if file is not None and private_dirs.unsafe(place) is None:
@@ -43,13 +56,16 @@ def archive_setting(variables: Mapping[str, str] | None = None) -> dict[str, str
 def archive_name(variables: Mapping[str, str]) -> str | None:
     """Return the first part of the file's name, `spark-PLACE-CONTENT`; None without Java, or without jars of Spark.
 
-    PLACE stands for the paths of Java, Spark and its configuration, CONTENT for the versions found there.
+    None also for a Java that is a script: which Java it starts is not known. PLACE stands for the paths of Java, Spark
+    and its configuration, CONTENT for the versions found there.
     """
     java, jars = java_program(variables), spark_home(variables) / "jars"
     if java is None or not jars.is_dir():
         return None
     program = java.resolve()
     runtime = program.parent.parent / "lib" / "modules"
+    if not runtime.is_file():
+        return None
     place = (str(program), str(jars), str(configuration(variables)))
     content = tuple(_stamp(file) for file in (runtime, *sorted(jars.iterdir())))
     return f"spark-{_digest(place)}-{_digest(content)}"
@@ -57,7 +73,10 @@ def archive_name(variables: Mapping[str, str]) -> str | None:
 
 def complete_archive(place: Path, name: str) -> Path | None:
     """Return the archive NAME-SIZE.jsa of this size in a directory: Java 17 crashes with a file that was cut."""
-    files = sorted(place.glob(f"{name}-*.jsa"))
+    try:
+        files = sorted(place.glob(f"{name}-*.jsa"))
+    except PermissionError:  # the cache of another user, as after `su`
+        return None
     return next((file for file in files if file.name == file_name(name, _stamp(file)[1])), None)
 
 
@@ -67,9 +86,28 @@ def file_name(name: str, size: int) -> str:
 
 
 def other_archives(file: Path) -> list[Path]:
-    """Return the archives of the same paths with other versions or sizes: nothing uses them any more."""
-    place = "-".join(file.name.split("-")[:2])
-    return [one for one in sorted(file.parent.glob(f"{place}-*.jsa")) if one != file]
+    """Return the archives of the same paths with other versions, or older ones: nothing uses them any more.
+
+    Another command may have written a newer one of this version meanwhile.
+    """
+    _, place, content, _ = file.name.split("-")
+    written_ns = _stamp(file)[2]
+    others = (one for one in sorted(file.parent.glob(f"spark-{place}-*.jsa")) if one != file)
+    return [one for one in others if one.name.split("-")[2] != content or _stamp(one)[2] < written_ns]
+
+
+def usable_places(variables: Mapping[str, str]) -> list[Path]:
+    """Return the directories for archives; Java takes a path with a colon for two archives."""
+    places = private_dirs.places(variables, PURPOSE)
+    return [place for place in places if os.pathsep not in str(place) and str(place).isprintable()]
+
+
+def own_options(variables: Mapping[str, str]) -> str | None:
+    """Return a variable and the option for archives that Java reads from it, `NAME=OPTION`; None without such one."""
+    for name in _JAVAS_VARIABLES:
+        if match := _OWN_OPTIONS.search(variables.get(name, "")):
+            return f"{name}={match[0]}"
+    return None
 
 
 def java_program(variables: Mapping[str, str]) -> Path | None:

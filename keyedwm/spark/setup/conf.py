@@ -66,7 +66,7 @@ def session_conf(cores: int = 4, *, local_checkpoint: bool = False) -> Mapping[s
 
     These save time when queries start: Python workers are forked from a process that has loaded what they need, and
     talk to the JVM through sockets of the file system. If `keyedwm warm` has run here, the driver's JVM maps Spark's
-    classes from an archive (`spark.driver.defaultJavaOptions`).
+    classes from an archive: `spark.driver.defaultJavaOptions`, which replaces a value that the builder had before.
     """
     return {
         **recommended_conf(cores, local_checkpoint=local_checkpoint),

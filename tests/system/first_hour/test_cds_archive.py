@@ -11,11 +11,19 @@ from pathlib import Path
 import pytest
 
 from keyedwm.cli.main import main
-from keyedwm.cli.warm.cds_archive import _reason, _remove_leftovers, write_archive
+from keyedwm.cli.warm.cds_archive import _UNSET, _reason, _remove_leftovers, write_archive
 from keyedwm.runtime import private_dirs
 from keyedwm.spark import session_conf
-from keyedwm.spark.setup.cds_archive import PURPOSE, SETTING, archive_name, archive_setting
+from keyedwm.spark.setup.cds_archive import (
+    PURPOSE,
+    SETTING,
+    archive_name,
+    archive_setting,
+    other_archives,
+    usable_places,
+)
 from tests.installed import PATIENCE_S
+from tests.tools import wait_until
 
 SESSION = """
 import keyedwm.spark
@@ -41,7 +49,10 @@ def host(tmp_path: Path) -> dict[str, str]:
     (java / "lib" / "modules").write_bytes(b"17")
     (jars / "spark-core.jar").write_bytes(b"4.3")
     cache = tmp_path / "cache"
-    return {"JAVA_HOME": str(java), "SPARK_HOME": str(jars.parent), "XDG_CACHE_HOME": str(cache), "PATH": "/bin"}
+    return {
+        "JAVA_HOME": str(java), "SPARK_HOME": str(jars.parent), "XDG_CACHE_HOME": str(cache), "PATH": "/bin",
+        "SPARK_SUBMIT_OPTS": "",
+    }  # fmt: skip
 
 
 def planted(host: dict[str, str]) -> Path:
@@ -106,9 +117,67 @@ def test_a_jar_that_is_a_broken_link_prevents_nothing(host, tmp_path):
     assert SETTING in archive_setting(host)
 
 
-def test_a_java_at_the_root_of_the_file_system_prevents_nothing(host, monkeypatch):
+@pytest.mark.parametrize("lost", ["spark/jars/loop.jar", "cache", "java/bin/java"])
+def test_links_in_a_circle_leave_a_session_without_an_archive_and_stop_nobody(host, tmp_path, lost):
+    planted(host)
+    if (tmp_path / lost).exists():
+        (tmp_path / lost).rename(tmp_path / "moved")
+    (tmp_path / lost).symlink_to(tmp_path / lost)
+    assert archive_setting(host) == {}
+
+
+def test_a_java_that_is_a_script_has_no_archive_since_it_may_start_another_java_tomorrow(host, tmp_path, monkeypatch):
+    (tmp_path / "java" / "lib" / "modules").unlink()
+    assert archive_name(host) is None
+    outcome = outcome_on(host, monkeypatch)
+    reason = f"none, {tmp_path}/java/bin/java is a script: set JAVA_HOME to the Java that it starts"
+    assert (outcome.failed, outcome.text) == (False, reason)
     monkeypatch.setattr("shutil.which", lambda *_, **__: "/java")
     assert archive_setting(host) == {}
+
+
+@pytest.mark.parametrize(
+    "option", ["-Xshare:off", "-XX:AOTMode=auto", "-XX:ArchiveClassesAtExit=/a", "-XX:+AutoCreateSharedArchive"]
+)
+def test_a_users_own_option_for_archives_comes_before_ours(host, monkeypatch, option):
+    planted(host)
+    for name in ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS"):
+        assert archive_setting({**host, name: f"-Dmine {option}"}) == {}
+    assert SETTING in archive_setting({**host, "JAVA_TOOL_OPTIONS": "-Xlog:cds -XX:+UseZGC"})
+    outcome = outcome_on({**host, "JDK_JAVA_OPTIONS": option}, monkeypatch)
+    assert not outcome.failed
+    assert outcome.text.startswith(f"none, JDK_JAVA_OPTIONS={option} is set")
+
+
+def test_a_path_that_java_takes_for_two_archives_is_not_used(host, tmp_path):
+    assert usable_places({**host, "XDG_CACHE_HOME": f"{tmp_path}/a:b"}) == usable_places(host)[1:]
+
+
+def test_of_two_commands_at_once_the_last_ones_archive_stays(host):
+    first = planted(host)
+    last = first.with_name(first.name.replace("-7.", "-8."))
+    last.write_bytes(b"classes.")
+    os.utime(first, (1, 1))
+    assert other_archives(first) == []
+    assert other_archives(last) == [first]
+
+
+def test_a_command_that_is_ended_leaves_neither_a_session_nor_a_file(host, tmp_path):
+    submit, begun = tmp_path / "spark" / "bin" / "spark-submit", tmp_path / "begun"
+    submit.parent.mkdir()
+    submit.write_text(f"#!/bin/sh\necho $$ > {begun}\nexec sleep 600\n")
+    submit.chmod(0o755)
+    variables = {**os.environ, **host, "PATH": os.environ["PATH"]}
+    for name in ("SPARK_CONF_DIR", *_UNSET):
+        variables.pop(name, None)
+    process = subprocess.Popen([sys.executable, "-c", WRITE], env=variables, stdout=subprocess.DEVNULL)
+    place = private_dirs.places(host, PURPOSE)[0]
+    wait_until(lambda: begun.exists() and begun.read_text().endswith("\n"), "a session")
+    assert list(place.iterdir()) != []
+    process.terminate()
+    process.wait()
+    wait_until(lambda: not Path("/proc", begun.read_text().strip()).exists(), "the end of the session")
+    wait_until(lambda: list(place.iterdir()) == [], "the end of its files")
 
 
 def test_no_directory_is_made_while_there_is_no_archive(host):
@@ -157,6 +226,10 @@ def test_a_first_query_that_fails_leaves_no_file_and_ends_with_1(host, monkeypat
         (
             "[16.1s][error][cds] Error: non-empty directory '/c/'\nHint: enable\nin paths",
             "Error: non-empty directory '/c/'",
+        ),
+        (
+            "Error occurred during initialization of VM\nDumping is unsupported.\n",
+            "Dumping is unsupported.",
         ),
         (
             "An error has occurred while processing the shared archive file.\nUnable to write to shared archive.\nend",
