@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
@@ -78,7 +80,8 @@ def test_several_idle_sources_of_a_query_plan_every_interval_not_one_pause_after
 
 def test_an_idle_stream_pauses_and_a_record_ends_it(monkeypatch, kafka, open_stream, topic_of):
     pauses: list[float] = []
-    monkeypatch.setattr(idle_pause.time, "sleep", pauses.append)
+    # Not the module's own function: threads of other tests sleep, too.
+    monkeypatch.setattr(idle_pause, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pauses.append))
     topic = topic_of()
     stream = open_stream(topic, idleTimeout="none")
     assert stream.plan()
