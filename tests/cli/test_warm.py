@@ -21,6 +21,16 @@ joins = {name: play for name, play in warm.rounds().items() if name.startswith("
 warm.rounds = lambda: joins
 sys.exit(main(["warm", "--worker"]))
 """
+IMPORTED_LATE = """
+from keyedwm.cli import warm
+from keyedwm.runtime import compiled
+warm.import_all()
+parts = warm.rounds()
+before = len(compiled._all)
+for play in parts.values():
+    play()
+print(len(compiled._all) - before)
+"""
 LIMIT_S = 300
 OF_ALL_PARTS = Path(__file__).parents[2] / "build" / "compiled.txt"
 
@@ -45,6 +55,14 @@ def test_what_joins_call_is_compiled_once_and_a_second_run_makes_nothing(tmp_pat
     assert compiled_count > 3
     assert (were, left) == (0, [])
     assert warmed(tmp_path) == (0, compiled_count, [])
+
+
+@pytest.mark.starts
+def test_every_function_is_counted_before_the_parts_run():
+    ran = subprocess.run(
+        [sys.executable, "-c", IMPORTED_LATE], capture_output=True, text=True, check=False, timeout=LIMIT_S
+    )
+    assert (ran.returncode, ran.stdout.strip()) == (0, "0"), ran.stderr
 
 
 @pytest.mark.starts
