@@ -44,7 +44,8 @@ def start_for_source() -> None:
     """
     parent = os.getppid()
     is_forked = _SPARKS_DAEMON in _command(parent)
-    _start(_parent_of(parent) if is_forked else parent, {DAEMON, None})
+    with suppress(OSError):  # a directory that this user cannot read: each worker loads our modules
+        _start(_parent_of(parent) if is_forked else parent, {DAEMON, None})
 
 
 def _start(jvm: int, daemons: Set[str | None]) -> None:
