@@ -44,21 +44,20 @@ def start_for_source() -> None:
     """
     parent = os.getppid()
     is_forked = _SPARKS_DAEMON in _command(parent)
-    with suppress(OSError):  # a directory that this user cannot read: each worker loads our modules
-        _start(_parent_of(parent) if is_forked else parent, {DAEMON, None})
+    _start(_parent_of(parent) if is_forked else parent, {DAEMON, None})
 
 
 def _start(jvm: int, daemons: Set[str | None]) -> None:
     """Start the host of a JVM whose command line has one of these daemon modules; None: it has no such setting."""
     command = _command(jvm)
     options = options_of(command)
-    if not (options.get(_DAEMON_OPTION) in daemons and _is_local(command, options) and hasattr(os, "pidfd_open")):
-        return
-    place = place_of(jvm)
-    if place is None or place.exists():
-        return
     threads = next((options[name] for name in _THREADS_OPTIONS if name in options), "1")
-    with suppress(OSError):  # the JVM has ended, or the system forbids it
+    if options.get(_DAEMON_OPTION) not in daemons or not hasattr(os, "pidfd_open"):
+        return
+    with suppress(OSError):  # a directory cannot be read, the JVM has ended, or the system forbids it
+        place = place_of(jvm) if _is_local(command, options) else None
+        if place is None or place.exists():
+            return
         end = os.pidfd_open(jvm)
         os.set_inheritable(end, True)  # noqa: FBT003 - as the system has it
         null = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1)]

@@ -115,16 +115,15 @@ def _run_session(archive: Path, class_path: Path) -> str | None:
     """Run the session, wait until its JVM has ended, which writes the archive; return what went wrong, else None."""
     environment = {name: value for name, value in os.environ.items() if name not in _UNSET}
     command = [sys.executable, "-W", "ignore", "-m", "keyedwm.cli.warm.first_query", str(archive), str(class_path)]
-    process = subprocess.Popen(
+    session = subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         errors="replace", start_new_session=True,
     )  # fmt: skip
     # If this command is killed, the guard ends the session and its JVM.
-    with Guard("process", str(process.pid), str(archive.parent)):
+    with session as process, Guard("process", str(process.pid), str(archive.parent)):
         try:
-            output, _ = process.communicate(
-                timeout=_LIMIT_S
-            )  # the JVM holds the output open, so this waits for it, too
+            # The JVM holds the output open, so this waits for it, too.
+            output, _ = process.communicate(timeout=_LIMIT_S)
         except subprocess.TimeoutExpired:
             return f"the session has not ended after {_LIMIT_S} seconds"
         finally:
